@@ -7,7 +7,14 @@ import click
 
 from parties.cli.options import budget_option
 from parties.cli.runtime import common_options
-from parties.storage.owner_budget import REPLACED, ROW, Dataset, OwnerBudget, ReleaseCharge
+from parties.storage.owner_budget import (
+    REPLACED,
+    ROW,
+    UNOPENED,
+    Dataset,
+    OwnerBudget,
+    ReleaseCharge,
+)
 from parties.storage.user_paths import budget_path
 
 
@@ -24,14 +31,26 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     path = budget_path(budget)
-    datasets = OwnerBudget(path).datasets() if path.exists() else []
+    datasets, intended = [], []
+    if path.exists():
+        found = OwnerBudget(path)
+        datasets, intended = found.datasets(), found.intended()
     if as_json:
-        click.echo(json.dumps({"datasets": [dataset.to_dict() for dataset in datasets]}, indent=2))
+        document = {
+            "datasets": [dataset.to_dict() for dataset in datasets],
+            "intended": [item.to_dict() for item in intended],
+        }
+        click.echo(json.dumps(document, indent=2))
         return
     click.echo(f"{path}{'' if datasets else ': nothing was released yet'}")
     for dataset in datasets:
         click.echo(
             "\n".join([f"{dataset.name}: {budget_state_text(dataset)}", *map(_line, dataset.runs)])
+        )
+    for item in intended:
+        click.echo(
+            f"{item.dataset}: run {item.run} ({item.method}) is intended since {item.when}: nothing of it was sent or "
+            "is spent"
         )
 
 
@@ -70,12 +89,14 @@ def budget_state_text(dataset: Dataset) -> str:
     )
 
 
-def _returned_text(run: ReleaseCharge) -> str:
+def _state_text(run: ReleaseCharge) -> str:
     if run.returned is None:
-        return ""
+        return "  released" if run.released else ""
     if run.returned == REPLACED:
         return "  replaced by another submission: not spent"
-    return "  withdrawn, and not counted as all three servers have signed: not spent"
+    if run.returned == UNOPENED:
+        return "  given back, as its server has signed that nothing was opened: not spent"
+    return "  given back, as servers have signed that nothing of it was counted: not spent"
 
 
 def _line(run: ReleaseCharge) -> str:
@@ -84,5 +105,5 @@ def _line(run: ReleaseCharge) -> str:
     return (
         f"  {run.when}  run {release.run} ({release.method})  rho {release.rho:.4g}  "
         f"epsilon {release.epsilon:g}, delta {release.delta:g}{unit}  configuration "
-        f"{release.config[:12]}{_returned_text(run)}"
+        f"{release.config[:12]}{_state_text(run)}"
     )

@@ -165,7 +165,7 @@ def _join_federation(
     folder = directory or owner.beside(served.key)
     if part.keeps_secrets:
         make_private(folder)
-    spend = None if part.release is None else owner.account(part.release).spend
+    account = None if part.release is None else owner.account(part.release)
 
     async def take_part(supervision: Supervision) -> ParticipantReport:
         return await run_participant(
@@ -174,7 +174,7 @@ def _join_federation(
             owner.files,
             folder,
             progress=command_progress(),
-            spend=spend,
+            account=account,
             epsilon=epsilon,
         )
 

@@ -5,7 +5,7 @@ Secret: a preview, which is for the screen of the table's owner.
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 
@@ -19,16 +19,22 @@ from parties.foundation.exit_codes import Status, Stopped
 from parties.local.processes import Supervision
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
-from parties.mpc.submission.participation import preview_rows, state_path, submit_rows
+from parties.mpc.submission.participation import (
+    preview_rows,
+    refunds_of,
+    replace_rows,
+    state_path,
+    submit_rows,
+)
 from parties.mpc.submission.preview import Preview
 from parties.mpc.submission.resubmit import (
     Replacement,
     complete_replacement,
-    replace_submission,
+    fetch_return,
     saved_submission,
     withdraw,
 )
-from parties.mpc.submission.state import load_withdrawn
+from parties.mpc.submission.state import WithdrawnSubmissions, load_withdrawn
 from parties.mpc.submission.status import (
     ServerAnswer,
     SubmissionStatus,
@@ -40,7 +46,7 @@ from parties.mpc.submission.status import (
 from parties.mpc.submission.submit import Submitted, previous_submission, refresh_receipts
 from parties.mpc.submission.withdrawal_client import WithdrawalProgress
 from parties.session.owner import DataOwner
-from parties.storage.owner_budget import BudgetQuote, OwnerBudget
+from parties.storage.owner_budget import BudgetQuote
 
 _WIDTH = 40
 
@@ -129,25 +135,29 @@ def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
     """Returns the progress of a withdrawal."""
     if found.complete and found.void:
         return (
-            f"run {run} is over: {' and '.join(sorted(found.void))} have signed that nothing of it was opened, or ever "
-            f"will be, and that their shares of the submission of {found.client} are deleted"
+            f"run {run} is over. As to the submission of {found.client}, {_signed(found)} that nothing of it was "
+            "opened, or ever will be, and that their shares are deleted"
         )
     if found.complete:
         return (
-            f"run {run}: the submission of {found.client} is withdrawn. All three servers have signed that nothing of "
-            "it was counted, or ever will be, and that their shares are deleted"
+            f"run {run}: the submission of {found.client} is withdrawn, or was ended by the servers' operators: "
+            f"{_signed(found)} that nothing of it was counted, or ever will be, and that their shares are deleted"
         )
     return (
         f"run {run}: the withdrawal of {found.client} is on its way: {_progress_text(found)}. It takes effect when "
-        "the servers meet over it, unless a round begins with the rows before; nothing is given back until all "
+        "the servers meet over it, unless a round begins with the rows before; nothing is given back until two of "
         "three have signed. Run the same command again to ask"
     )
 
 
+def _signed(found: WithdrawalProgress) -> str:
+    return f"{' and '.join(sorted(found.confirmed))} have signed"
+
+
 def returned_text(datasets: Sequence[str], budget: Path) -> str:
-    """Returns the datasets that got a charge back."""
+    """Returns the datasets that have got a charge back."""
     if not datasets:
-        return f"{budget} has no charge for it: nothing was given back"
+        return f"nothing of it is charged in {budget}"
     return f"what was charged for it is given back to dataset {' and '.join(datasets)}"
 
 
@@ -155,8 +165,8 @@ def replaced_text(found: WithdrawalProgress) -> str:
     """Returns the progress of a replacement."""
     if found.complete:
         return (
-            "the former submission is replaced: all three servers have signed that nothing of it was counted, and that "
-            "their shares are deleted"
+            f"the former submission is replaced: {_signed(found)} that nothing of it was counted, and that their "
+            "shares are deleted"
         )
     return (
         f"the former submission is not gone yet: {_progress_text(found)}. The new one takes its place when the "
@@ -267,81 +277,69 @@ def _in_terminal() -> bool:
 
 
 def _ask(owner: DataOwner, path: Path, *, as_json: bool) -> None:
-    config, files = owner.config, owner.files
-    gone = load_withdrawn(path, config.digest(), owner.name)
-
     async def ask(supervision: Supervision) -> None:
-        heard = await ask_servers(config, files)
-        answers = submission_statuses(heard)
-        if not answers and sum(each.status == HTTPStatus.GONE for each in heard) >= 2:
-            _show_over(owner, path, await _closed(owner, path), heard, as_json=as_json)
-            return
-        former = await complete_replacement(
-            config, files, state=path, statuses=answers, give_back=_give_back(owner)
-        )
-        if gone is None:
-            found = await refresh_receipts(config, files, path)
-            document, text = found.to_dict(), submitted_text(found, answers)
-        else:
-            signed = WithdrawalProgress.from_proof(gone.proof, gone.version)
-            document, text = signed.to_dict(), withdrawn_text(signed, config.run.id)
-        if former is not None:
-            document = document | {"former": former.to_dict()}
-            text = f"{text}\n{replaced_text(former)}"
-        document = {**document, "standings": [each.to_dict() for each in answers]}
-        text = f"{text}\n{status_text(answers)}"
-        click.echo(json.dumps(document, indent=2) if as_json else text)
+        await show_status(owner, path, as_json=as_json)
 
     run_supervised(ask, watch_stdin=False, events=None)
 
 
-async def _closed(owner: DataOwner, path: Path) -> tuple[WithdrawalProgress | None, list[str]]:
-    """Withdraws from a study that is over, and gives back what was charged, if two servers sign that it is void.
-
-    Returns what they have signed (None: no two have), and the datasets that got a charge back.
-    """
+async def show_status(owner: DataOwner, path: Path, *, as_json: bool) -> None:
+    """Prints the status of the submission in a state file, and fetches the charge that servers have signed back."""
+    config, files = owner.config, owner.files
+    gone = load_withdrawn(path, config.digest(), owner.name)
+    heard = await ask_servers(config, files)
+    answers = submission_statuses(heard)
     datasets: list[str] = []
-    give_back = _give_back(owner, datasets)
-    try:
-        found = await withdraw(owner.config, owner.files, state=path, give_back=give_back)
-    except SubmitError:
-        return None, datasets
-    return (found if found.complete else None), datasets
+    refunds = refunds_of(owner, datasets)
+    over = [each for each in heard if each.status == HTTPStatus.GONE]
+    if over or sum(bool(each.settled) for each in answers) >= 2:
+        returned = await fetch_return(config, files, state=path, give_back=refunds)
+        if over or returned is not None:
+            _show_over(owner, (returned, datasets), heard, gone=gone, as_json=as_json)
+            return
+    former = await complete_replacement(
+        config, files, state=path, statuses=answers, give_back=refunds
+    )
+    if gone is None:
+        found = await refresh_receipts(config, files, path)
+        document, text = found.to_dict(), submitted_text(found, answers)
+    else:
+        signed = WithdrawalProgress.from_proof(gone.proof, gone.version)
+        document, text = signed.to_dict(), withdrawn_text(signed, config.run.id)
+    if former is not None:
+        document = document | {"former": former.to_dict()}
+        text = f"{text}\n{replaced_text(former)}"
+    document = {**document, "standings": [each.to_dict() for each in answers]}
+    text = f"{text}\n{status_text(answers)}"
+    click.echo(json.dumps(document, indent=2) if as_json else text)
 
 
 def _show_over(
     owner: DataOwner,
-    path: Path,
-    closed: tuple[WithdrawalProgress | None, list[str]],
+    returned: tuple[WithdrawalProgress | None, list[str]],
     heard: Sequence[ServerAnswer],
     *,
+    gone: WithdrawnSubmissions | None,
     as_json: bool,
 ) -> None:
-    """Prints the status of a submission whose study is over."""
-    (found, datasets), run = closed, owner.config.run.id
-    said = {each.party.name: each.problem for each in heard}
+    """Prints the status of a submission that servers have settled, or whose study is over as one of them says."""
+    (found, datasets), run = returned, owner.config.run.id
+    statuses = {each.party: each.text for each in submission_statuses(heard)}
+    said = {each.party.name: statuses.get(each.party.name) or each.problem for each in heard}
     document: dict[str, object] = {"run": run, "over": said, "given_back_to": datasets}
+    answers = "\n".join(f"{name}: {why}" for name, why in said.items())
+    if found is None and gone is not None:
+        found = WithdrawalProgress.from_proof(gone.proof, gone.version)
     if found is not None:
         document["void"] = found.to_dict()
         text = f"{withdrawn_text(found, run)}\n{returned_text(datasets, owner.budget)}"
     else:
-        answers = "\n".join(f"{name}: {why}" for name, why in said.items())
-        text = f"run {run} is over; what was charged stays charged\n{answers}"
-    click.echo(json.dumps(document, indent=2) if as_json else text)
-
-
-def _give_back(
-    owner: DataOwner, datasets: list[str] | None = None
-) -> Callable[[Sequence[str], str], None]:
-    """Returns a function that gives charges back to an existing budget; ``datasets`` collects their datasets."""
-
-    def give_back(submissions: Sequence[str], proof: str) -> None:
-        if owner.budget.exists():
-            found = OwnerBudget(owner.budget).give_back(owner.config.digest(), submissions, proof)
-            if datasets is not None:
-                datasets.extend(found)
-
-    return give_back
+        ended = " and ".join(each.party.name for each in heard if each.status == HTTPStatus.GONE)
+        text = (
+            f"run {run} is over, as {ended} says: what was charged stays charged, since no two servers have signed "
+            "that nothing of it was opened"
+        )
+    click.echo(json.dumps(document, indent=2) if as_json else f"{text}\n{answers}")
 
 
 def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> None:
@@ -350,7 +348,7 @@ def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> Non
         _confirm(f"Withdraw the submission of {owner.name} from run {config.run.id}?")
 
     datasets: list[str] = []
-    give_back = _give_back(owner, datasets)
+    give_back = refunds_of(owner, datasets)
 
     async def take(supervision: Supervision) -> WithdrawalProgress:
         return await withdraw(config, owner.files, state=path, give_back=give_back)
@@ -437,20 +435,8 @@ def _replace(
         click.echo(question_text(_preview(owner, len(codes), capacity, columns, paid)), err=True)
         _confirm("Send it in the place of the former submission?")
 
-    def spend(submission: str, replaced: Sequence[str]) -> None:
-        owner.account(distaim_release(owner.study)).spend(submission, replaced)
-
     async def send(supervision: Supervision) -> Replacement:
-        return await replace_submission(
-            config,
-            codes,
-            owner.files,
-            state=path,
-            spend=spend,
-            give_back=_give_back(owner),
-            capacity=capacity,
-            on_retry=lambda text: progress.event("retry", text),
-        )
+        return await replace_rows(owner, codes, capacity=capacity, state=path, progress=progress)
 
     found = run_supervised(send, watch_stdin=False, events=None)
     document, text = found.submitted.to_dict(), submitted_text(found.submitted)

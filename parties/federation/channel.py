@@ -23,6 +23,7 @@ from parties.federation.messages import (
     Welcome,
     refused_error,
 )
+from parties.federation.participant_charge import ParticipantCharge
 from parties.foundation.errors import (
     FederationProtocolError,
     FrameConnectError,
@@ -85,7 +86,7 @@ class ClientConnection:
     """Inputs and state of one participant's connection to the server.
 
     ``rows`` and ``card`` go into the greeting, besides the digests of configuration and workload. ``joining`` limits
-    the simultaneous connection attempts of one process.
+    the simultaneous connection attempts of one process. ``charge`` hears of each answer before it leaves.
     """
 
     config: Config
@@ -98,6 +99,7 @@ class ClientConnection:
     report: TrafficCounter
     progress: Progress
     joining: asyncio.Semaphore
+    charge: ParticipantCharge = field(default_factory=ParticipantCharge)
     welcomed: bool = field(default=False)
 
 
@@ -215,6 +217,8 @@ async def _exchange_messages(
         # Scores and masks take a while; the loop serves the other clients of this process meanwhile.
         answer = await asyncio.to_thread(session.receive, data)
         if answer is not None:
+            if connection.charge.due(answer):
+                await asyncio.to_thread(connection.charge.before, answer)
             await _write(connection, writer, answer)
 
 

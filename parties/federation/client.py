@@ -1,10 +1,11 @@
 """A participant of a federation's run, with its own connection, certificate, ledger and table.
 
 ``run_participant`` takes part in a run of any method, for which a ``Participation`` makes the session. A process may
-run several participants. The connection is a `parties.federation.channel.ClientConnection`. A lost connection is a
-dropout of the current round; the participant comes back for the next one while the server is reachable. The folder
-holds the participant's ledger of this run, charged before each answer is sent, and the method's own files. Another
-folder has another ledger, which is charged to the table's budget again. ``silo_participation`` is that of a silo.
+run several participants. The connection is a `parties.federation.channel.ClientConnection`; the table's budget is
+charged by what leaves over it (`parties.federation.participant_charge`). A lost connection is a dropout of the current
+round; the participant comes back for the next one while the server is reachable. The folder holds the participant's
+ledger of this run, charged before each answer is sent, and the method's own files. Another folder has another ledger,
+which is charged to the table's budget again. ``silo_participation`` is that of a silo.
 Secret: table, keys, numbers. Known limits: see `parties.federation.client_session`.
 """
 
@@ -23,6 +24,7 @@ from parties.federation.algorithm import AlgorithmPlan, SiloContext, plan_digest
 from parties.federation.channel import ClientConnection, until_goodbye
 from parties.federation.client_session import ClientTally, SiloSession, SumSession
 from parties.federation.key_directory import OwnClientKey
+from parties.federation.participant_charge import ParticipantCharge, charge_text
 from parties.federation.silos import check_silos
 from parties.federation.sum_parameters import is_malicious
 from parties.foundation.errors import ConfigError
@@ -30,7 +32,7 @@ from parties.identity import tls
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.storage.database import Database
-from parties.storage.owner_budget import ROW, Release
+from parties.storage.owner_budget import ROW, BudgetAccount, Release
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
 Session = TypeVar("Session", bound=SumSession, covariant=True)
@@ -74,7 +76,7 @@ class Participation(Generic[Session]):
         guarantee: Returns the guarantee of what was charged, in sentences.
         declared_rows: Number of the table's rows if it is public.
         private: True if the release has a guarantee.
-        own_epsilon: True if the participant may choose its own epsilon.
+        own_epsilon: True if the participant may choose its own epsilon: its answers are private by themselves.
         keeps_secrets: True if the method keeps secret files in the participant's folder.
     """
 
@@ -101,7 +103,7 @@ async def run_participant(
     directory: Path,
     *,
     progress: Progress,
-    spend: Callable[[str], object] | None = None,
+    account: BudgetAccount | None = None,
     epsilon: float | None = None,
     joining: asyncio.Semaphore | None = None,
 ) -> ParticipantReport:
@@ -109,12 +111,12 @@ async def run_participant(
 
     Args:
         directory: Folder of the ledger.
-        spend: Charges the ledger's whole budget, under the ledger's name, to the table's budget before anything is sent
-            (`parties.storage.owner_budget`); without it the caller charges.
+        account: Pays for the ledger's whole budget, under the ledger's name, before anything of the table is sent;
+            without it nothing is charged.
         epsilon: The participant's own epsilon, if the method allows a choice.
         joining: Limit of participants of one process that open their ledgers and connect at once.
 
-    Raises the errors of ``spend``; NotEnrolled, ConfigError, CertificateError, DataError, StoreError;
+    Raises BudgetExceeded; NotEnrolled, ConfigError, CertificateError, DataError, StoreError;
     FrameTransportError if the server is unreachable or lost for good; FederationRefused, FederationProtocolError,
     SecAggError, MechanismError.
     """
@@ -138,8 +140,8 @@ async def run_participant(
         context = SiloContext(name, section.clients.index(name), directory, epsilon)
         own = OwnClientKey.make(config, files) if is_malicious(config) else None
         session = await asyncio.to_thread(part.session, context, ledger, own)
-        if spend is not None:
-            await asyncio.to_thread(spend, database.identity)
+        charge = ParticipantCharge(account, database.identity, returnable_charge(config, part))
+        await asyncio.to_thread(charge.intend)
         report = ParticipantReport(name, rho_total=part.rho)
         connection = ClientConnection(
             config,
@@ -152,17 +154,29 @@ async def run_participant(
             report,
             progress,
             joining,
+            charge,
         )
         started = time.monotonic()
         try:
             await until_goodbye(connection)
         finally:
+            state = await asyncio.to_thread(charge.end, config, name, session.unopened)
+            if account is not None and not session.over:
+                progress.event("charge", f"{name}: {charge_text(state, config.run.id)}")
             report.sums, report.given_up = session.tally.sums, session.tally.given_up
             report.rho_spent, report.seconds = ledger.spent, time.monotonic() - started
             report.facts = part.facts(session.tally, ledger)
             report.guarantee = part.guarantee(ledger)
     report.finished = True
     return report
+
+
+def returnable_charge(config: Config, part: Participation[SumSession]) -> bool:
+    """Returns true if the server's statement returns a charge: the run's promise has to rest on the server.
+
+    It does not in malicious mode, nor for answers that are private by themselves, whoever is corrupt.
+    """
+    return not is_malicious(config) and not part.own_epsilon
 
 
 def silo_participation(

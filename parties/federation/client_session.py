@@ -68,7 +68,10 @@ class ClientTally:
 
 
 class SumSession:
-    """One participant's side of a run; ``over`` is true once the server has said goodbye."""
+    """One participant's side of a run; ``over`` is true once the server has said goodbye.
+
+    ``unopened`` is the body of the server's statement that nothing was opened, not yet verified.
+    """
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class SumSession:
         if is_malicious(config) != (own is not None):
             raise ValueError("run.security = 'malicious' and this client's own card come together")
         self.over = False
+        self.unopened: bytes | None = None
         self.tally = ClientTally()
         self._config = config
         self._server = server
@@ -135,6 +139,9 @@ class SumSession:
                 return None
             case MessageKind.GOODBYE:
                 self.over = True
+                return None
+            case MessageKind.UNOPENED:
+                self.unopened = message.body
                 return None
             case MessageKind.REFUSED:
                 raise refused_error(self._server, message.body)

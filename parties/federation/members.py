@@ -44,7 +44,13 @@ from parties.federation.messages import (
 )
 from parties.federation.sum_parameters import is_malicious
 from parties.federation.transcript_schema import JOINED, LEFT, REFUSED
-from parties.foundation.errors import FederationProtocolError, PartyError, StoreError
+from parties.federation.unopened import UnopenedSigner
+from parties.foundation.errors import (
+    CertificateError,
+    FederationProtocolError,
+    PartyError,
+    StoreError,
+)
 from parties.foundation.version import version
 from parties.identity.signing import Issuer
 from parties.network.frames import SIZE_BYTES
@@ -192,6 +198,17 @@ class ConnectedClients:
         """Sends GOODBYE with ``reason`` to all participants; closing waits for the delivery."""
         for member in list(self.present.values()):
             self.post(member, FederationMessage(MessageKind.GOODBYE, 0, pack_reason(reason)).pack())
+
+    def send_unopened(self) -> None:
+        """Sends each participant the signed statement that nothing was opened; not in malicious mode."""
+        if self.roster is not None:
+            return
+        # A server that cannot sign any more still says why it ends.
+        with contextlib.suppress(CertificateError):
+            signer = UnopenedSigner.load(self._config, self._files)
+            for member in list(self.present.values()):
+                body = signer.body(member.name)
+                self.post(member, FederationMessage(MessageKind.UNOPENED, 0, body).pack())
 
     def send_refusal(self, refused: RefusalMessage) -> None:
         """Sends all participants the reason of the run's failure; closing waits for the delivery."""

@@ -3,7 +3,7 @@
 Frames on the connection are those of `parties.network.frames`: a size in 4 bytes, then one message. A
 ``FederationMessage`` is
 
-    "FLAM" | version 4 | kind 1 | round 4 | body
+    "FLAM" | version 5 | kind 1 | round 4 | body
 
 with big-endian integers. In a round of FLAIM a sampled client receives BRIEF and answers CHOICES; for each sum it
 receives LAYOUT and then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's
@@ -13,6 +13,8 @@ keys by X25519 alone. In malicious mode HELLO ends with the client's card; ROSTE
 has not received yet, and MEMBERS, the members of the sum, follows before LAYOUT (`parties.federation.key_directory`).
 Between silos REQUEST replaces LAYOUT, and RESULT, which is public, comes before GOODBYE. Bodies of
 `mechanisms.flaim_messages` are that module's own.
+
+UNOPENED comes before REFUSED, where the server signs that nothing was opened (`parties.federation.unopened`).
 
 A REFUSED's body is one byte for programs, then words for people. The byte determines the participant's exit status;
 nothing depends on the words. An error that was not made for participants is sent as its class name alone.
@@ -37,7 +39,7 @@ from protocols.sealing import PUBLIC_BYTES, BoxKey, SealTo
 from secagg import wire
 
 MAGIC = b"FLAM"
-VERSION = 4
+VERSION = 5
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
 MAX_TERMS_BYTES = 1 << 20
@@ -69,6 +71,7 @@ class MessageKind(enum.IntEnum):
     MEMBERS = 12
     REQUEST = 13
     RESULT = 14
+    UNOPENED = 15
 
 
 POSITION_BYTES = 4

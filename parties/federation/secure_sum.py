@@ -28,10 +28,12 @@ from parties.federation.messages import (
     pack_task,
     unpack_reason,
 )
+from parties.federation.participant_charge import state_before
 from parties.federation.secagg_server import run_secagg_session
 from parties.federation.sum_parameters import SumSpec
 from parties.federation.transcript import FederationTranscript
 from parties.foundation.errors import FederationProtocolError, FrameTimeout
+from parties.storage.charge_state import ChargeState
 from secagg import SecAggServer, wire
 
 
@@ -39,10 +41,17 @@ class SumChannel:
     """An exchange as a `secagg.server.Channel`: participants may give up, and dropouts are reported."""
 
     def __init__(
-        self, exchange: ClientExchange, dropped: Callable[[ClientExchange, int, str], None]
+        self,
+        exchange: ClientExchange,
+        dropped: Callable[[ClientExchange, int, str], None],
+        received: Callable[[bytes], None] = lambda data: None,
     ) -> None:
-        """``dropped`` is called once for each participant that has dropped out, with its id and the reason."""
+        """``dropped`` is called once for each participant that has dropped out, with its id and the reason.
+
+        ``received`` is called with each message of a participant.
+        """
         self._dropped = dropped
+        self._received = received
         self._exchange = exchange
         self._dropped_ids: set[int] = set()
 
@@ -61,6 +70,7 @@ class SumChannel:
         if data is not None:
             reason = give_up_reason(data, self.name(client)) or ""
             if not reason:
+                self._received(data)
                 return client, data
         self._note_dropped(client, reason)
         return client, None
@@ -112,7 +122,11 @@ class SumTally:
 
 
 class SecureSums:
-    """Sums of one attempt at a run, round by round. ``tally`` has the report's counts of sums."""
+    """Sums of one attempt at a run, round by round.
+
+    ``tally`` has the report's counts of sums. ``opened`` is true once a participant has sent an answer that the server
+    can read, or its part in unmasking a sum.
+    """
 
     def __init__(
         self,
@@ -124,6 +138,7 @@ class SecureSums:
     ) -> None:
         """``wait`` waits for enough participants before a round."""
         self.tally = SumTally()
+        self.opened = False
         self.config = config
         self.members = members
         self.record = record
@@ -173,7 +188,7 @@ class SecureSums:
             exchange.post(position, task.pack())
         exchange.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
         server = SecAggServer(parameters, roster=roster)
-        channel = SumChannel(exchange, self.dropped)
+        channel = SumChannel(exchange, self.dropped, self._note_opened)
         await run_secagg_session(server, channel, present=exchange.present, stage_s=self._stage_s)
         tally, survivors = self.tally, len(server.survivors)
         shape = SumShape.of(parameters, len(body))
@@ -209,7 +224,12 @@ class SecureSums:
             elif reason := give_up_reason(data, exchange.name(position)):
                 self.dropped(exchange, position, reason)
             else:
+                self._note_opened(data)
                 yield position, data
+
+    def _note_opened(self, data: bytes) -> None:
+        """Notes a message of a participant after which an opening cannot be ruled out."""
+        self.opened = self.opened or state_before(data) is ChargeState.RELEASED
 
     def expel(self, exchange: ClientExchange, position: int, error: Exception) -> None:
         """Disconnects a participant that broke the protocol or a deadline."""

@@ -164,6 +164,13 @@ class _Attempt:
     ledger: DurableLedger
     progress: Progress
     closed: asyncio.Event
+    sums: SecureSums | None = None
+
+    @property
+    def nothing_opened(self) -> bool:
+        """True if nothing was opened: no earlier attempt has asked for anything, and none was revealed in this one."""
+        earlier = bool(self.session.before.entries) or bool(self.run.known)
+        return not earlier and (self.sums is None or not self.sums.opened)
 
     async def run_with_clients(self, meet: ConnectedClientsFactory) -> Mapping[str, object]:
         """Admits participants and runs the method with them; returns the content of result.json.
@@ -197,6 +204,8 @@ class _Attempt:
             try:
                 return await self._compute(members, enrolment)
             except BaseException as error:
+                if self.nothing_opened:
+                    members.send_unopened()
                 members.send_refusal(refusal_of(error))
                 raise
 
@@ -229,8 +238,8 @@ class _Attempt:
             await attendance.round(number)
             status.enter(Phase.COMPUTING)
 
-        sums = SecureSums(session.config, members, record, wait=wait)
-        computed = await self.run.compute(sums, self.ledger, heartbeat)
+        self.sums = SecureSums(session.config, members, record, wait=wait)
+        computed = await self.run.compute(self.sums, self.ledger, heartbeat)
         record.transcript.note(transcript_schema.FINISHED, **computed.note)
         # The goodbye comes before the result, which counts its bytes too.
         members.say_goodbye("the run is finished")

@@ -216,16 +216,16 @@ async def run_each_participant(
 
     async def take_part(index: int, name: str) -> ParticipantReport:
         part = await asyncio.to_thread(participation, index)
-        spend = None
+        account = None
         if part.release is not None:
-            spend = BudgetAccount(budget, TableIdentity(name), part.release).spend
+            account = BudgetAccount(budget, TableIdentity(name), part.release)
         return await run_participant(
             config,
             part,
             job.files_of(name),
             Path(job.states) / name,
             progress=progress,
-            spend=spend,
+            account=account,
             joining=joining,
         )
 

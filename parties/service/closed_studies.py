@@ -3,16 +3,18 @@
 A study without a process has no TLS endpoint of its own. ``ClosedStudies`` finds the study of a connection, and
 ``ClosedStudyResponder`` terminates TLS with the study's own certificate, so that an owner gets the answer from the
 server that it pinned. Every request gets one answer: 410 with
-the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry. Nothing that
-owners send is read. All answers are public.
+the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry; and to
+questions about a withdrawal a signed statement, where one is true (`parties.service.closed_returns`). No body is read.
+All answers are public.
 """
 
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -21,22 +23,27 @@ from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import ingest_headers
 from parties.identity.tls import peer_name, server_context
 from parties.mpc.submission.http_api import withdrawal_path
-from parties.mpc.submission.sealed_upload import ReceiptSigner, void_answer
+from parties.mpc.submission.messages import FieldError
 from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer, study_sni_name
+from parties.service.closed_returns import ClosedReturns, OwnerRequest
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState
 from parties.session.enrollment import EnrollmentRefusalReason
-from parties.storage.release_registry import ReleaseRegistry
-from parties.storage.user_paths import registry_path
 
 _HANDSHAKE_S = 10.0
 _MAX_HANDSHAKES = 128
 _LINGER_S = 1.0
 _MAX_RESPONDERS = 64
 """Maximum number of studies with a responder; the least recently used one is closed."""
+_NOTHING_MORE = "nothing more: no submission is taken"
+_AGAIN = f"{_NOTHING_MORE}, unless all three operators approve it again; --withdraw takes back what was sent"
 _RESPONDER_IDLE_S = 60.0
 """Idle time after which a responder is closed, in seconds: its TLS context takes 40 KB."""
+
+
+ReturnOf: TypeAlias = Callable[[StudyRecord, OwnerRequest], Awaitable[Mapping[str, object] | None]]
+"""Returns the signed statement to an owner of a study, None if there is none."""
 
 
 class ClosedStudies:
@@ -47,8 +54,8 @@ class ClosedStudies:
     ) -> None:
         self._identity = identity
         self._studies = studies
-        self._register = register
-        self._responder = ClosedStudyResponder(studies.get, self._files, self._void_answer)
+        self._returns = ClosedReturns(identity, studies, register)
+        self._responder = ClosedStudyResponder(studies.get, self._files, self._return)
 
     def take(self, name: str, connection: socket.socket) -> bool:
         """Passes a connection by the SNI ``name`` of a study without a process to its responder."""
@@ -69,21 +76,14 @@ class ClosedStudies:
         """Returns a study's certificate files. Raises ConfigError."""
         return load_config(self._studies.folder(study).config).require_tls(self._identity.pid)
 
-    def _void_answer(self, study: StudyRecord, client: str) -> Mapping[str, object] | None:
-        """Returns this server's signed statement that nothing of a cancelled study was opened, or will be.
-
-        None for any other study: one that is not cancelled, has released anything, or whose secrets are still here.
-        Raises ConfigError, CertificateError, StoreError. Blocks.
-        """
-        folder, name = self._studies.folder(study), self._identity.own.name
-        if study.state is not StudyState.CANCELLED or folder.seal.exists():
-            return None
-        config = load_config(folder.config)
-        registry = ReleaseRegistry(registry_path(self._register))
-        if registry.has_released(config.digest(), name):
-            return None
-        files = config.require_tls(self._identity.pid)
-        return void_answer(config, client, ReceiptSigner.load(name, files))
+    async def _return(
+        self, study: StudyRecord, request: OwnerRequest
+    ) -> Mapping[str, object] | None:
+        """See ``ClosedReturns.answer``; no study begins or ends meanwhile."""
+        async with self._studies.lock:
+            if self._studies.get(study.digest) != study:
+                return None
+            return await asyncio.to_thread(self._returns.answer, study, request)
 
 
 class ClosedStudyResponder:
@@ -93,13 +93,11 @@ class ClosedStudyResponder:
         self,
         known: Callable[[str], StudyRecord | None],
         files_of: Callable[[StudyRecord], CertificateFiles],
-        void_of: Callable[[StudyRecord, str], Mapping[str, object] | None] = lambda study, client: (
-            None
-        ),
+        return_of: ReturnOf | None = None,
     ) -> None:
         self._study_of = known
         self._files_of = files_of
-        self._void_of = void_of
+        self._return_of = return_of
         self._responders: dict[str, _StudyResponder] = {}
         """Responders, the least recently used one first."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -112,7 +110,7 @@ class ClosedStudyResponder:
         responder = self._responders.pop(digest, None)
         try:
             responder = responder or _StudyResponder(
-                self._files_of(study), lambda: self._study_of(digest), self._void_of
+                self._files_of(study), lambda: self._study_of(digest), self._return_of
             )
         except (CertificateError, ConfigError):
             return False
@@ -147,12 +145,12 @@ class _StudyResponder:
         self,
         files: CertificateFiles,
         study: Callable[[], StudyRecord | None],
-        void_of: Callable[[StudyRecord, str], Mapping[str, object] | None],
+        return_of: ReturnOf | None,
     ) -> None:
         """Raises CertificateError."""
         self.asked_at = 0.0
         self._study = study
-        self._void_of = void_of
+        self._return_of = return_of
         inlet = PassedSocketQueue()
         self.put = inlet.put
         self._server = web.Server(self._answer, access_log=None)
@@ -172,21 +170,28 @@ class _StudyResponder:
         if study is not None:
             status, error = closed_study_answer(study)
             document = {"error": error}
-            if request.path == withdrawal_path(study.run) and (void := await self._void(request)):
-                status, document = HTTPStatus.OK, void
+            if request.path == withdrawal_path(study.run):
+                returned = await self._returned(study, request)
+                if returned is not None:
+                    status, document = HTTPStatus.OK, returned
         response = web.json_response(document, status=status, headers=ingest_headers())
         response.force_close()
         return response
 
-    async def _void(self, request: web.BaseRequest) -> Mapping[str, object] | None:
-        """Returns the signed statement for the requester of a study of which nothing was opened, if it is one."""
-        study, transport = self._study(), request.transport
+    async def _returned(
+        self, study: StudyRecord, request: web.BaseRequest
+    ) -> Mapping[str, object] | None:
+        """Returns the signed statement for the requester of a study, None if there is none."""
+        transport = request.transport
         tls = None if transport is None else transport.get_extra_info("ssl_object")
-        if study is None or tls is None:
+        if tls is None or self._return_of is None:
             return None
+        headers = request.headers if request.method == "PUT" else None
         try:
-            return await asyncio.to_thread(self._void_of, study, peer_name(tls))
-        except PartyError:
+            certificate = tls.getpeercert(binary_form=True) or b""
+            asked = OwnerRequest(peer_name(tls), certificate, headers)
+            return await self._return_of(study, asked)
+        except (PartyError, FieldError):
             return None
 
 
@@ -198,7 +203,7 @@ def closed_study_answer(study: StudyRecord) -> tuple[int, dict[str, str]]:
         error = {
             "what": f"the study {study.run} {how.get(study.state, 'has failed')}{when}",
             "where": "study",
-            "expected": "nothing more: no submission is taken",
+            "expected": _AGAIN if study.state is StudyState.FAILED else _NOTHING_MORE,
             "reason": str(EnrollmentRefusalReason.CLOSED),
         }
         return HTTPStatus.GONE, error

@@ -18,6 +18,8 @@ _MAX_FETCHES = 4
 _MAX_TURN_GAP = 1_000_000
 """Maximum gap between turns: a server that claims a later one for a study is lying, and the study gets no turn."""
 _APPROVED_AGAIN = "it has failed there, and was approved again"
+_FOR_GOOD = (StudyState.FINISHED, StudyState.CANCELLED)
+"""Ends that no operator can take back; a study that has failed may still be approved again, or cancelled."""
 ORDERING_SERVER = 0
 """Number of the server that decides on the order."""
 
@@ -152,7 +154,7 @@ def _follow_peers(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
         return
     for pid, snapshot in _peer_snapshots(view, study):
         same = snapshot.turn == study.turn
-        if snapshot.state is StudyState.CANCELLED and study.state not in ENDED:
+        if snapshot.state is StudyState.CANCELLED and study.state not in _FOR_GOOD:
             yield EndStudy(study.digest, StudyState.CANCELLED, snapshot.reason, view.names[pid])
             return
         if snapshot.state is StudyState.FAILED and study.state in ACTIVE and same:

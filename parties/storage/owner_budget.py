@@ -1,9 +1,10 @@
 """Lifetime privacy budgets of a data owner's tables, across runs and methods, in one file of the owner.
 
 ``OwnerBudget`` is the file, ``TableIdentity`` identifies a table, ``Release`` bounds a run's release, and
-``BudgetAccount`` combines the three; it is charged before anything is sent. The first release of a dataset sets its
-lifetime limit; only ``set_limit`` changes it. A submission to a configuration is charged once, however often it is
-sent; another submission to the same configuration is another release.
+``BudgetAccount`` combines the three; it is charged before anything of the table is sent, and `charge_state` has the
+states of a charge. The first release of a dataset sets its lifetime limit; only ``set_limit`` changes it. A submission
+to a configuration is charged once, however often it is sent; another submission to the same configuration is another
+release.
 
 A dataset is recognised by its table's path or content: a copy elsewhere and an edited file are the same dataset. A name
 given by the owner takes precedence, unless the table's content is known under another one.
@@ -32,6 +33,8 @@ from mechanisms.errors import BudgetExceeded
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
 from parties.config.limits import check_name
 from parties.foundation.errors import StoreError
+from parties.storage import charge_state
+from parties.storage.charge_state import ChargeState, IntendedRelease
 from parties.storage.files import disk_errors
 from parties.storage.shared_database import SharedDatabase
 
@@ -50,6 +53,7 @@ _SCHEMA = (
     entry INTEGER PRIMARY KEY, how TEXT NOT NULL, proof TEXT NOT NULL, returned_at REAL NOT NULL) STRICT""",
     """CREATE TABLE IF NOT EXISTS charged_as (
     entry INTEGER PRIMARY KEY, accountant TEXT NOT NULL) STRICT""",
+    *charge_state.TABLES,
 )
 """``returned`` has refunded releases, which will not take place and are not spent; ``charged_as`` those with rho of
 another accountant than zCDP's, each of which implies zCDP. Older files have neither, and get both when they are opened.
@@ -59,8 +63,10 @@ ROW = "row"
 """Default privacy unit: presence of a row in the table."""
 ROW_OF_KNOWN = "row of a table whose size is known"
 """Privacy unit of FLAIM with declared sizes: content of a row, in a table with a public number of rows."""
-WITHDRAWN, REPLACED = "withdrawn", "replaced"
-"""Reasons for a refund: nothing was counted, or another submission of the same run replaces it."""
+WITHDRAWN, REPLACED, UNOPENED = "withdrawn", "replaced", "unopened"
+"""Reasons for a refund: servers have signed that nothing was counted, or that nothing of the study was opened; or
+another submission of the same run replaces it.
+"""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_STEM = 56
 _CHUNK = 1 << 20
@@ -92,13 +98,22 @@ class Release:
 class ReleaseCharge:
     """A charged release, its ``submission``, and its time in seconds since the epoch.
 
-    ``returned`` is the reason of a refund, after which it is not spent: WITHDRAWN or REPLACED.
+    ``returned`` is the reason of a refund, after which it is not spent: WITHDRAWN, REPLACED or UNOPENED. A charge that
+    is ``released`` is never refunded.
     """
 
     release: Release
     submission: str
     at: float
     returned: str | None = None
+    released: bool = False
+
+    @property
+    def state(self) -> ChargeState:
+        """State of the charge."""
+        if self.returned is not None:
+            return ChargeState.RETURNED
+        return ChargeState.RELEASED if self.released else ChargeState.CHARGED
 
     @property
     def when(self) -> str:
@@ -119,6 +134,7 @@ class ReleaseCharge:
             "unit": release.unit,
             "accountant": release.accountant,
             "returned": self.returned,
+            "state": self.state,
         }
 
 
@@ -266,16 +282,60 @@ class OwnerBudget:
                     _refund(db, release.config, former, REPLACED, dataset=name)
                 self._require(_load(db, name) or dataset, release)
                 _insert(db, name, release, submission)
+            charge_state.drop(db, name, release.config)
         return name
 
-    def give_back(self, config: str, submissions: Iterable[str], proof: str) -> list[str]:
-        """Refunds the charges for ``submissions`` to ``config``; returns the datasets concerned. May be repeated.
+    def intend(self, source: TableIdentity, release: Release, submission: str | None = None) -> str:
+        """Records that ``release`` is about to be charged, which costs nothing; returns the dataset's name.
 
-        ``proof`` is the three servers' signed statement that nothing of them was or will be counted. All or nothing,
-        durable on return.
+        A ``submission`` that is charged already is not recorded. Raises as ``charge``.
         """
         with self._shared.transaction() as db:
-            found = [_refund(db, config, item, WITHDRAWN, proof=proof) for item in submissions]
+            found = _find_dataset(db, source, self.path)
+            dataset = None if found is None else _load(db, found)
+            name = found or _new_name(db, source)
+            if submission is not None and dataset and dataset.has(release.config, submission):
+                return name
+            if dataset is not None:
+                self._require(dataset, release)
+            facts = (release.config, release.run, release.method, release.rho)
+            charge_state.intend(db, IntendedRelease(name, *facts, time.time()))
+        return name
+
+    def drop(self, dataset: str, config: str) -> None:
+        """Drops an intended release, if there is one."""
+        with self._shared.transaction() as db:
+            charge_state.drop(db, dataset, config)
+
+    def release(self, config: str, submission: str) -> None:
+        """Records that an opening with a charged submission can no longer be ruled out: ``give_back`` leaves it."""
+        with self._shared.transaction() as db:
+            charge_state.release(db, config, submission)
+
+    def state(self, config: str, submission: str) -> ChargeState | None:
+        """Returns the state of a submission's charge, None without one."""
+        query = "SELECT DISTINCT dataset FROM release WHERE config = ? AND submission = ?"
+        with self._shared.transaction() as db:
+            names = [row[0] for row in db.execute(query, (config, submission))]
+            runs = [run for name in names for run in _runs(db, name)]
+        key = (config, submission)
+        return next((r.state for r in runs if (r.release.config, r.submission) == key), None)
+
+    def intended(self) -> list[IntendedRelease]:
+        """Returns the releases that are about to be charged, or whose program was killed before."""
+        with self._shared.reading() as db:
+            return list(charge_state.intended(db))
+
+    def give_back(
+        self, config: str, submissions: Iterable[str], proof: str, *, how: str = WITHDRAWN
+    ) -> list[str]:
+        """Refunds the charges for ``submissions`` to ``config``; returns the datasets concerned. May be repeated.
+
+        ``proof`` is the servers' signed statement that nothing of them was or will be counted or, by ``how``, opened.
+        Released ones stay. All or nothing, durable on return.
+        """
+        with self._shared.transaction() as db:
+            found = [_refund(db, config, item, how, proof=proof) for item in submissions]
         return sorted({name for names in found for name in names})
 
     def _require(self, dataset: Dataset, release: Release) -> None:
@@ -400,6 +460,10 @@ class BudgetAccount:
         """See ``OwnerBudget.require``."""
         self.budget.require(self.source, self.release)
 
+    def intend(self, submission: str | None = None) -> str:
+        """See ``OwnerBudget.intend``."""
+        return self.budget.intend(self.source, self.release, submission)
+
     def quote(self, submission: str | None = None) -> BudgetQuote:
         """Returns the cost of ``spend``; see ``OwnerBudget.quote``."""
         return self.budget.quote(self.source, self.release, submission)
@@ -481,9 +545,10 @@ def _runs(db: sqlite3.Connection, name: str) -> Iterator[ReleaseCharge]:
     columns = "config, run, method, rho, epsilon, delta, distance, unit"
     columns += f", coalesce({accountant}, '{ZCDP.name}'), submission, charged_at"
     how = "(SELECT how FROM returned WHERE returned.entry = release.entry)"
-    query = f"SELECT {columns}, {how} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
-    for *release, submission, at, returned in db.execute(query, (name,)):
-        yield ReleaseCharge(Release(*release), submission, at, returned)
+    released = "entry IN (SELECT entry FROM released)"
+    query = f"SELECT {columns}, {how}, {released} FROM release WHERE dataset = ? ORDER BY entry"  # noqa: S608
+    for *release, submission, at, returned, is_released in db.execute(query, (name,)):
+        yield ReleaseCharge(Release(*release), submission, at, returned, bool(is_released))
 
 
 def _refund(
@@ -495,9 +560,10 @@ def _refund(
     proof: str = "",
     dataset: str | None = None,
 ) -> list[str]:
-    """Refunds the charges for a submission, of ``dataset`` or of any; returns the datasets concerned."""
+    """Refunds the charges for a submission, of ``dataset`` or of any, that are not released; returns the datasets."""
     query = "SELECT entry, dataset FROM release WHERE config = ? AND submission = ?"
     rows = [row for row in db.execute(query, (config, submission)) if dataset in (None, row[1])]
+    rows = [row for row in rows if not charge_state.is_released(db, row[0])]
     db.executemany(
         "INSERT INTO returned VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET proof = ?3 "
         "WHERE proof = ''",

@@ -159,13 +159,18 @@ class ReleaseRegistry:
             ).fetchone()
         return row is not None
 
-    def has_released(self, config: str, server: str) -> bool:
-        """Returns true if ``server`` has released anything of this configuration, from any folder."""
+    def has_released_client(self, config: str, server: str, client: str) -> bool:
+        """Returns true if ``client`` may be in a release of this configuration by ``server``, from any folder.
+
+        It may be in one whose clients are not recorded: the others had made it before this server had lost its record.
+        """
+        owners = "SELECT client FROM owner AS o WHERE o.config = s.config AND o.server = s.server AND o.store = s.store"
+        query = (
+            "SELECT 1 FROM study AS s WHERE s.config = ? AND s.server = ? AND s.released_at IS NOT NULL "  # noqa: S608
+            f"AND (? IN ({owners}) OR NOT EXISTS ({owners})) LIMIT 1"
+        )
         with self._shared.reading() as db:
-            row = db.execute(
-                "SELECT 1 FROM study WHERE config = ? AND server = ? AND released_at IS NOT NULL LIMIT 1",
-                (config, server),
-            ).fetchone()
+            row = db.execute(query, (config, server, client)).fetchone()
         return row is not None
 
     def sharing_seal(self, study: RegisteredFolder) -> Sequence[str]:

@@ -72,7 +72,7 @@ def node_of(
         codes_of(number),
         certificates[name],
         folder / name,
-        lambda ledger: None,
+        None,
     )
 
 

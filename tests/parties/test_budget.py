@@ -24,6 +24,7 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.exit_codes import Status
 from parties.identity.tls import make_certificates, pinned_key_in, public_keys
 from parties.local.children import free_ports
+from parties.methods.flaim.settings import flaim_release
 from parties.storage.owner_budget import (
     ROW_OF_KNOWN,
     BudgetAccount,
@@ -369,7 +370,10 @@ def test_budget_shows_and_sets(budget: OwnerBudget, table: Path) -> None:
 
 def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path: Path) -> None:
     path = tmp_path / "none.sqlite"
-    assert json.loads(run("budget", "--json", "--budget", str(path))) == {"datasets": []}
+    assert json.loads(run("budget", "--json", "--budget", str(path))) == {
+        "datasets": [],
+        "intended": [],
+    }
     assert not path.exists()
 
 
@@ -378,7 +382,7 @@ def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path:
 
 @pytest.mark.timeout(180)
 def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Path) -> None:
-    """No server is there: what is refused for that was charged, and what is refused for the budget asked nobody."""
+    """No server is there: what is refused for that costs nothing; what is refused for the budget asked nobody."""
     made = make_certificates(tmp_path / "tls", ["flaim-server", *PARTIES], ["north"])
     table = tmp_path / "stays.csv"
     config, data = write_small(tmp_path)
@@ -414,6 +418,13 @@ def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Pa
 
     for _ in range(2):
         assert status("join", flaim, *own) == Status.NETWORK
+    assert OwnerBudget(budget_path()).datasets() == []
+    assert OwnerBudget(budget_path()).intended() == []
+    # As if a masked vector had left.
+    account = BudgetAccount(
+        OwnerBudget(budget_path()), TableIdentity.of_file(table), flaim_release(load_config(flaim))
+    )
+    account.spend("a ledger")
     assert spent(OwnerBudget(budget_path())) == {"stays": 1}
     # Another folder is another ledger, and would be another release.
     assert status("join", flaim, *own, "--dir", tmp_path / "other") == Status.BUDGET

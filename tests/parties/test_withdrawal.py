@@ -619,9 +619,10 @@ async def test_a_withdrawal_holds_at_all_three_where_one_was_killed_before_it_de
 
     monkeypatch.setattr(SubmissionStore, "settle", settle)
     found = await b.withdraw()
-    # Who is not there signs nothing, and nothing is given back.
-    assert not found.complete
-    assert b.spent == (1, [None])
+    # Who is not there signs nothing. Two have signed and deleted, so that no opening can use it any more.
+    assert found.complete
+    assert sorted(found.confirmed) == ["party-0", "party-2"]
+    assert b.spent == (0, ["withdrawn"])
     assert None not in await going.task
     dying[0] = False
     again = Going(going.cluster)
@@ -810,7 +811,7 @@ async def test_a_study_is_void_by_two_servers_signatures_and_by_nothing_less(
 async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    """Two servers have settled it and one signs for another client, or an earlier version: nothing is given back."""
+    """Two of the servers sign for another client; the third one alone is not enough: nothing is given back."""
     config = make_config({"timeouts.submit_s": 1.0})
     owner = Who(A, Cluster(config, tmp_path, certificates))
     async with running_servers(config, tmp_path, certificates) as stores:
@@ -820,13 +821,14 @@ async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
         real = ReceiptSigner.settle
 
         def lying(maker: ReceiptSigner, settled: Tombstone) -> ServerReceipt:
-            return real(maker, replace(settled, client=B))
+            return real(maker, settled if maker.party == "party-0" else replace(settled, client=B))
 
         with pytest.MonkeyPatch.context() as patch:
             stores[2].submissions.settle(A, 1)
             patch.setattr(ReceiptSigner, "settle", lying)
             found = await owner.withdraw()
-        assert (found.complete, sorted(found.problems)) == (False, list(PARTIES))
+        assert (found.complete, sorted(found.problems)) == (False, list(PARTIES[1:]))
+        assert list(found.confirmed) == ["party-0"]
         assert "does not hold" in found.problems["party-2"]
         assert owner.spent == (1, [None])
 

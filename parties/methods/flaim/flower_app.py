@@ -157,7 +157,7 @@ def _cached_node(settings: tuple[tuple[str, str], ...], _: int) -> FlowerNode:
         owner.table.codes(config.domain),
         owner.files,
         given.get("dir") or owner.beside("flaim"),
-        owner.account(flaim_release(config)).spend,
+        owner.account(flaim_release(config)),
         _brief_cache(workload.digest(), workload),
     )
 

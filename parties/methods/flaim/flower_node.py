@@ -8,7 +8,6 @@ trusts the server of the SuperNode's --root-certificates, and `flaim.key` is not
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,10 +17,11 @@ from numpy.typing import NDArray
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.federation.algorithm import SiloContext
-from parties.federation.client import Participation
+from parties.federation.client import Participation, returnable_charge
 from parties.federation.flower_envelope import Envelope, proof_text
 from parties.federation.key_directory import OwnClientKey
 from parties.federation.messages import ClientGreeting, FederationMessage, MessageKind
+from parties.federation.participant_charge import ParticipantCharge
 from parties.federation.sum_parameters import is_malicious
 from parties.foundation.errors import ConfigError, FederationProtocolError
 from parties.foundation.version import version
@@ -30,6 +30,7 @@ from parties.methods.flaim.client import BriefCache, FlaimClientSession, flaim_p
 from parties.session.enrollment import check_enrolled
 from parties.storage.database import Database
 from parties.storage.files import disk_errors, write_atomic
+from parties.storage.owner_budget import BudgetAccount
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
 STATE_FILE = "flower.json"
@@ -39,8 +40,7 @@ STATE_FILE = "flower.json"
 class FlowerNode:
     """The client with the table ``codes`` (rows, columns) and the certificate ``files``; ``folder`` is its own.
 
-    ``spend`` charges the ledger's whole budget, under the ledger's name, to the table's budget
-    (`parties.storage.owner_budget`).
+    ``account`` pays for the ledger's whole budget, under the ledger's name, before anything of the table is sent.
     """
 
     config: Config
@@ -48,7 +48,7 @@ class FlowerNode:
     codes: NDArray[np.int32] = field(repr=False)
     files: CertificateFiles
     folder: Path
-    spend: Callable[[str], object]
+    account: BudgetAccount | None
     briefs: BriefCache | None = None
 
     def answer(self, envelope: Envelope) -> Envelope:
@@ -73,25 +73,41 @@ class FlowerNode:
             context = SiloContext(name, own.number, self.folder)
             signing = own if is_malicious(self.config) else None
             session = part.session(context, ledger, signing)
+            charge = ParticipantCharge(
+                self.account, database.identity, returnable_charge(self.config, part)
+            )
             if envelope.challenge:
                 if not ledger.entries:
                     # A client that has taken part before may come back at any time.
                     check_enrolled(self.config, name)
-                self.spend(database.identity)
+                charge.intend()
                 self._save_state(own, session)
                 return self._greeting(own, part, envelope.challenge)
             if kept is None:
                 raise FederationProtocolError(server, "goes on with a client that is not in a run")
             session.thaw(kept)
-            answers = []
-            for frame in envelope.frames:
-                if len(frame) > session.limit:
-                    raise FederationProtocolError(server, f"sent a message of {len(frame)} bytes")
-                if not _is_welcome(frame, server):
-                    answer = session.receive(frame)
-                    answers += [] if answer is None else [answer]
+            try:
+                answers = self._answers(session, envelope, server)
+            except BaseException:
+                charge.end(self.config, name, session.unopened)
+                raise
+            for answer in answers:
+                charge.before(answer)
             self._save_state(own, session)
+            if session.over:
+                charge.end(self.config, name, None)
         return Envelope(tuple(answers))
+
+    @staticmethod
+    def _answers(session: FlaimClientSession, envelope: Envelope, server: str) -> list[bytes]:
+        answers = []
+        for frame in envelope.frames:
+            if len(frame) > session.limit:
+                raise FederationProtocolError(server, f"sent a message of {len(frame)} bytes")
+            if not _is_welcome(frame, server):
+                answer = session.receive(frame)
+                answers += [] if answer is None else [answer]
+        return answers
 
     def _greeting(
         self, own: OwnClientKey, part: Participation[FlaimClientSession], challenge: bytes

@@ -1,12 +1,12 @@
-"""Participation in a run: preview of the upload, and submission, with the whole run charged before.
+"""Participation in a run: preview of the upload, submission and replacement, with the whole run charged before.
 
 Secret: the participant's table, and a preview's summaries of its columns.
 """
 
 import asyncio
-import secrets
-import time
+import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
@@ -14,23 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.summary import ColumnSummary
-from parties.config import Config
-from parties.foundation.errors import NotEnrolled, SubmissionRefused, SubmitError
+from parties.foundation.errors import NotEnrolled
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
-from parties.mpc.submission.http_api import printable_answer, run_path
+from parties.mpc.submission.acceptance import await_acceptance
 from parties.mpc.submission.preview import Preview, preview
-from parties.mpc.submission.status import ServerAnswer, ask_differences, ask_server
+from parties.mpc.submission.resubmit import (
+    RefundSubmissions,
+    Replacement,
+    fetch_return,
+    refund_withdrawn,
+    replace_submission,
+)
 from parties.mpc.submission.submit import Submitted, previous_submission, submit
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.session.owner import DataOwner
+from parties.storage.charge_state import ChargeState
 from parties.storage.files import disk_errors
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
 
-_ACCEPTANCE_TIMEOUT_S = 5.0
-"""Maximum time in seconds for one server's answer about acceptance, before another server is asked."""
-_ACCEPTANCE_PAUSE_S = 1.0
-_UNCHARGED = "nothing was charged or sent"
+_RETURN_TIMEOUT_S = 5.0
+"""Maximum time in seconds for the servers' answers about a submission that all three have."""
 
 
 def state_path(owner: DataOwner, given: Path | None) -> Path:
@@ -89,50 +94,6 @@ async def participate(
     return await submit_rows(owner, codes, capacity=capacity, state=state, progress=progress)
 
 
-async def _await_acceptance(config: Config, owner: DataOwner) -> None:
-    """Waits until a server, known by its pinned key, says that it takes the submission: nothing is charged before.
-
-    Servers that cannot be reached are asked again until timeouts.submit_s is over. Raises NotEnrolled,
-    SubmissionRefused; SubmitError if none has answered by then.
-    """
-    deadline = time.monotonic() + config.timeouts.submit_s
-    while True:
-        problems: dict[str, str] = {}
-        for party in sorted(config.require_parties(), key=lambda _: secrets.token_bytes(8)):
-            try:
-                async with asyncio.timeout(_ACCEPTANCE_TIMEOUT_S):
-                    heard = await ask_server(
-                        config, party, owner.files, path=run_path(config.run.id)
-                    )
-            except TimeoutError:
-                problems[f"{party.name} at {party.ingest}"] = "no answer in time"
-                continue
-            if heard.says is None and heard.status != HTTPStatus.GONE:
-                problems[f"{party.name} at {party.ingest}"] = heard.problem
-                continue
-            await _check_accepts(config, owner, heard)
-            return
-        if time.monotonic() + _ACCEPTANCE_PAUSE_S >= deadline:
-            said = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
-            raise SubmitError(f"no server says that it takes the submission: {said}; {_UNCHARGED}")
-        await asyncio.sleep(_ACCEPTANCE_PAUSE_S)
-
-
-async def _check_accepts(config: Config, owner: DataOwner, heard: ServerAnswer) -> None:
-    """Raises NotEnrolled or SubmissionRefused unless a server's answer says that it takes the submission."""
-    party, says = heard.party, heard.says
-    where = f"{party.name} at {party.ingest}"
-    if says is None:
-        raise NotEnrolled(party.name, heard.status, f"{where}: {heard.problem}; {_UNCHARGED}")
-    if says.get("config") != config.digest():
-        differences = await ask_differences(config, party, owner.files)
-        text = f"{where} runs another configuration: {differences}; {_UNCHARGED}"
-        raise SubmissionRefused(party.name, heard.status, text)
-    if says.get("open") is not True and not says.get("upload"):
-        why = printable_answer(says.get("turned_away") or "the run has ended", 200)
-        raise NotEnrolled(party.name, heard.status, f"{where}: {why}; {_UNCHARGED}")
-
-
 async def submit_rows(
     owner: DataOwner,
     codes: NDArray[np.int32],
@@ -141,32 +102,145 @@ async def submit_rows(
     state: Path | None,
     progress: Progress,
 ) -> Submitted:
-    """Submits coded rows (rows, columns), charged to the participant's budget before anything is sent.
+    """Submits coded rows (rows, columns), charged to the participant's budget just before a share of them is sent.
 
-    A server says first that it takes the submission. Raises as `parties.mpc.submission.submit.submit`, BudgetExceeded.
+    A server says first that it takes a submission that is not charged yet; until then the release is intended, and
+    dropped if the call ends. Raises as `parties.mpc.submission.submit.submit`, BudgetExceeded. A refusal for good says
+    so where the servers have signed that nothing was counted, and the charge is given back.
     """
-    config = owner.config
+    config, path = owner.config, state_path(owner, state)
     config.check_rows(len(codes), capacity)
-    path = state_path(owner, state)
-    if not path.exists():
-        # An earlier submission may be at a server already, so enrollment times do not apply to it.
-        check_enrolled(config, owner.name)
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        release = distaim_release(owner.study)
-        if not owner.quote(release, None).covered:
-            owner.account(release).require()
-        await _await_acceptance(config, owner)
+    await asyncio.to_thread(refund_withdrawn, config, owner.name, path, give_back=refunds_of(owner))
+    before = previous_submission(config, codes, owner.name, path, capacity=capacity)
+    intended = None
 
     def spend(submission: str) -> None:
         owner.account(distaim_release(owner.study)).spend(submission)
 
-    return await submit(
-        config,
+    try:
+        if before is not None and before[1]:
+            await _require_not_returned(owner, path)
+        if not _is_under_way(owner, before):
+            if not path.exists():
+                # An earlier submission may be at a server already, so enrollment times do not apply to it.
+                check_enrolled(config, owner.name)
+            intended = await _intend(owner, path)
+            await await_acceptance(config, owner)
+        return await submit(
+            config,
+            codes,
+            owner.files,
+            capacity=capacity,
+            state=path,
+            spend=spend,
+            on_retry=lambda text: progress.event("retry", text),
+        )
+    except NotEnrolled as error:
+        raise await _refused_for_good(owner, path, error) from error
+    finally:
+        if intended is not None:
+            intended.drop()
+
+
+async def replace_rows(
+    owner: DataOwner,
+    codes: NDArray[np.int32],
+    *,
+    capacity: int | None,
+    state: Path,
+    progress: Progress,
+) -> Replacement:
+    """Sends coded rows in place of the former submission, with a charge as ``submit_rows``.
+
+    Raises as `parties.mpc.submission.resubmit.replace_submission`, BudgetExceeded.
+    """
+
+    def spend(submission: str, replaced: Sequence[str]) -> None:
+        owner.account(distaim_release(owner.study)).spend(submission, replaced)
+
+    await await_acceptance(owner.config, owner)
+    return await replace_submission(
+        owner.config,
         codes,
         owner.files,
-        capacity=capacity,
-        state=state_path(owner, state),
+        state=state,
         spend=spend,
+        give_back=refunds_of(owner),
+        capacity=capacity,
         on_retry=lambda text: progress.event("retry", text),
     )
+
+
+def refunds_of(owner: DataOwner, datasets: list[str] | None = None) -> RefundSubmissions:
+    """Returns a function that gives charges back to an existing budget; ``datasets`` collects their datasets."""
+
+    def give_back(submissions: Sequence[str], proof: str) -> None:
+        if owner.budget.exists():
+            found = OwnerBudget(owner.budget).give_back(owner.config.digest(), submissions, proof)
+            if datasets is not None:
+                datasets.extend(found)
+
+    return give_back
+
+
+def _is_under_way(owner: DataOwner, before: tuple[str | None, bool] | None) -> bool:
+    """True if a saved submission was charged, so that a share of it may have left, or is not sent any more."""
+    if before is None:
+        return False
+    submission, complete = before
+    if submission is None or complete:
+        return True
+    if not owner.budget.exists():
+        return False
+    state = OwnerBudget(owner.budget).state(owner.config.digest(), submission)
+    return state in (ChargeState.CHARGED, ChargeState.RELEASED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Intended:
+    """An intended release, which ends as a charge or is dropped."""
+
+    account: BudgetAccount
+    dataset: str
+
+    def drop(self) -> None:
+        self.account.budget.drop(self.dataset, self.account.release.config)
+
+
+async def _intend(owner: DataOwner, path: Path) -> _Intended:
+    """Records that the release is about to be charged. Raises BudgetExceeded, StoreError."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    release = distaim_release(owner.study)
+    if not owner.quote(release, None).covered:
+        owner.account(release).require()
+    account = owner.account(release)
+    return _Intended(account, await asyncio.to_thread(account.intend))
+
+
+async def _require_not_returned(owner: DataOwner, path: Path) -> None:
+    """Raises NotEnrolled if servers have signed that a complete submission is not counted; its charge is given back.
+
+    Servers that do not answer in time say nothing.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_RETURN_TIMEOUT_S):
+            refunds = refunds_of(owner)
+            found = await fetch_return(owner.config, owner.files, state=path, give_back=refunds)
+            if found is not None:
+                names = " and ".join(sorted(found.confirmed))
+                text = (
+                    f"{names} have signed that nothing of the submission of {owner.name} is counted: what was charged "
+                    "is given back"
+                )
+                raise NotEnrolled(min(found.confirmed), HTTPStatus.GONE, text)
+
+
+async def _refused_for_good(owner: DataOwner, path: Path, error: NotEnrolled) -> NotEnrolled:
+    """Gives the charge back if servers have signed that nothing was counted; returns the error, which says so then."""
+    found = await fetch_return(owner.config, owner.files, state=path, give_back=refunds_of(owner))
+    if found is None:
+        return error
+    names = " and ".join(sorted(found.confirmed))
+    text = f"{error}; {names} have signed that nothing of it was counted: what was charged is given back"
+    return NotEnrolled(error.party, error.status, text)

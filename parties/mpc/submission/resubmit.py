@@ -1,9 +1,11 @@
 """Resubmission and withdrawal: a participant replaces or withdraws its table until its rows are counted.
 
 A replacement is a submission of the next version; the servers count the highest that all three have. The state files of
-former versions stay beside the new one (``.former-N``) until all three servers have signed that nothing of them is
-counted; if the replacement came too late, the counted one is restored. Charges are refunded with those signatures, and
-never without. ``complete_replacement`` finishes an interrupted call; every call may be interrupted and repeated.
+former versions stay beside the new one (``.former-N``) until two servers have signed that nothing of them is counted;
+if the replacement came too late, the counted one is restored. Charges are refunded with those signatures, and never
+without. ``fetch_return`` asks for the signatures on what the participant has not withdrawn itself: the study is over,
+or its operators have revoked the participant. ``complete_replacement`` finishes an interrupted call; every call may be
+interrupted and repeated.
 Secret: the state files.
 """
 
@@ -168,13 +170,15 @@ async def withdraw(
 ) -> WithdrawalProgress:
     """Withdraws the submission in ``state``, or at the servers. May be repeated.
 
-    Raises WithdrawalTooLate if servers report it as counted, SubmitError if there is nothing to withdraw, StoreError,
-    CertificateError.
+    Raises WithdrawalTooLate if servers report it as counted, NotEnrolled if the study is over without two signatures,
+    SubmitError if there is nothing to withdraw or no server has taken the withdrawal, StoreError, CertificateError.
     """
     client = load_identity(files).name
-    if (before := load_withdrawn(state, config.digest(), client)) is not None:
-        # A kill may have come before the refund.
-        await asyncio.to_thread(give_back, before.submissions, before.proof)
+    if (
+        before := await asyncio.to_thread(
+            refund_withdrawn, config, client, state, give_back=give_back
+        )
+    ) is not None:
         return WithdrawalProgress.from_proof(before.proof, before.version)
     made = saved_submission(config, client, state)
     if made is not None and made.first_round is None:
@@ -186,15 +190,68 @@ async def withdraw(
     if not found.complete:
         if found.counted:
             raise WithdrawalTooLate(_too_late(found))
-        if found.hopeless:
+        if found.closed:
             raise NotEnrolled(*_over(found))
+        if not found.confirmed and not found.waiting:
+            said = "; ".join(f"{name}: {why}" for name, why in sorted(found.problems.items()))
+            raise SubmitError(f"no server has taken the withdrawal: {said}. Nothing was given back")
         return found
+    await _settle(config, state, found, made=made, formers=formers, give_back=give_back)
+    return found
+
+
+def refund_withdrawn(
+    config: Config, client: str, state: Path, *, give_back: RefundSubmissions
+) -> WithdrawnSubmissions | None:
+    """Withdrawal in a state file, None without one; refunds what it covers, since a kill may have come before that.
+
+    Blocks. Raises StoreError.
+    """
+    before = load_withdrawn(state, config.digest(), client)
+    if before is not None:
+        give_back(before.submissions, before.proof)
+    return before
+
+
+async def fetch_return(
+    config: Config, files: CertificateFiles, *, state: Path, give_back: RefundSubmissions
+) -> WithdrawalProgress | None:
+    """Refunds the submission in ``state`` if two servers have signed that it is settled; None if not.
+
+    It withdraws nothing. Raises StoreError, CertificateError.
+    """
+    client = load_identity(files).name
+    if (
+        await asyncio.to_thread(refund_withdrawn, config, client, state, give_back=give_back)
+        is not None
+    ):
+        return None
+    made = saved_submission(config, client, state)
+    if made is None or made.submission is None:
+        return None
+    formers = _formers(config, client, state)
+    found = await await_withdrawal(config, files, made.version, limit_s=0.0)
+    if not found.complete:
+        return None
+    await _settle(config, state, found, made=made, formers=formers, give_back=give_back)
+    return found
+
+
+async def _settle(
+    config: Config,
+    state: Path,
+    found: WithdrawalProgress,
+    *,
+    made: SavedSubmission | None,
+    formers: dict[int, SavedSubmission],
+    give_back: RefundSubmissions,
+) -> None:
+    """Marks the state as withdrawn with the servers' signatures, then refunds its submissions."""
     digests = tuple(m.submission for m in (made, *formers.values()) if m and m.submission)
-    gone = WithdrawnSubmissions(config.digest(), client, version, digests, found.proof)
+    gone = WithdrawnSubmissions(config.digest(), found.client, found.version, digests, found.proof)
     await asyncio.to_thread(mark_withdrawn, state, gone)
     await asyncio.to_thread(give_back, digests, found.proof)
     await asyncio.to_thread(_delete_formers, state, formers)
-    return found
 
 
 async def complete_replacement(
@@ -251,7 +308,7 @@ async def _finish_withdrawal(
     formers: dict[int, SavedSubmission],
     give_back: RefundSubmissions,
 ) -> None:
-    """Refunds former versions and deletes their files, once all three servers have signed."""
+    """Refunds former versions and deletes their files, once two servers have signed."""
     if found.complete:
         digests = [former.submission for former in formers.values() if former.submission]
         await asyncio.to_thread(give_back, digests, found.proof)

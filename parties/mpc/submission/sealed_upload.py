@@ -438,20 +438,24 @@ class ReceiptSigner:
 
 
 def void_answer(config: Config, client: str, signer: ReceiptSigner) -> dict[str, object]:
-    """A server's answer for a study that is over and of which nothing was opened, as JSON.
+    """A server's answer for a study that is over and of whose ``client`` nothing was opened, as JSON.
 
     It has the form of the answer about a withdrawal. Its tombstone covers every version that ``client`` may have sent.
     """
     settled = Tombstone(config.run.id, config.digest(), client, MAX_VERSION)
+    return {**tombstone_answer(settled, signer), "void": True}
+
+
+def tombstone_answer(settled: Tombstone, signer: ReceiptSigner) -> dict[str, object]:
+    """A server's answer about a withdrawal of a study that does not run, as JSON; ``settled`` must hold."""
     return {
-        "run": config.run.id,
+        "run": settled.run,
         "party": signer.party,
-        "client": client,
+        "client": settled.client,
         "stored": 0,
         "asked": 0,
-        "settled": MAX_VERSION,
+        "settled": settled.version,
         "counted": None,
-        "void": True,
         "receipts": [signer.settle(settled).to_dict()],
     }
 

@@ -218,7 +218,7 @@ def counts_digest_in(path: Path) -> str:
 class WithdrawnSubmissions:
     """Withdrawal of all of ``client`` up to ``version`` in the run of ``config``; ``submissions`` are their digests.
 
-    ``proof`` has the three servers' signatures (`parties.mpc.submission.withdrawal_client`).
+    ``proof`` has the servers' signatures (`parties.mpc.submission.withdrawal_client`).
     """
 
     config: str

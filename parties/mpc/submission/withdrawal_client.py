@@ -1,8 +1,9 @@
-"""Client of withdrawals: the participant signs, and asks all three servers until each has signed, too.
+"""Client of withdrawals: the participant signs, and asks all three servers until two of them have signed, too.
 
-``await_withdrawal`` ends when all three have confirmed, one reports that it is too late, or the deadline comes. Servers
-agree on a withdrawal, or on a replacing upload, when they next compare their lists; a server's signature comes after
-that. Secret: nothing.
+``await_withdrawal`` ends when two have confirmed, one reports that it is too late, two that the study is over, or the
+deadline comes. Servers agree on a withdrawal, or on a replacing upload, when they next compare their lists; a server's
+signature comes after that. Two signatures are enough: an opening takes all three servers, at most one deviates, and
+the other one has deleted its shares. Secret: nothing.
 """
 
 import asyncio
@@ -29,8 +30,8 @@ from parties.mpc.submission.withdrawal import SignedWithdrawal, Withdrawal
 
 _PAUSE_S = 0.3
 _SIGNED = ("party", "key", "signature")
-_VOID_SIGNATURES = 2
-"""Signatures that make a study void; at least one is of a server that does not deviate."""
+_SIGNATURES = 2
+"""Signatures of servers that settle it; at least one is of a server that does not deviate."""
 
 
 @dataclass(slots=True)
@@ -55,13 +56,13 @@ class WithdrawalProgress:
 
     @property
     def complete(self) -> bool:
-        """True if all three servers have signed, or two that the study is void: an opening takes all three."""
-        return len(self.confirmed) == 3 or len(self.void) >= _VOID_SIGNATURES
+        """True if two servers have signed: an opening takes all three."""
+        return len(self.confirmed) >= _SIGNATURES
 
     @property
     def hopeless(self) -> bool:
-        """True if no further answer can complete it: the study is over at every server that has not signed."""
-        return not self.complete and len(self.confirmed) + len(self.closed) == 3
+        """True if no further answer can complete it: the study is over at two servers that have not signed."""
+        return not self.complete and len(self.closed) > 3 - _SIGNATURES
 
     @property
     def proof(self) -> str:
@@ -70,15 +71,18 @@ class WithdrawalProgress:
             name: {"version": version, **receipt.to_dict()}
             for name, (version, receipt) in sorted(self.confirmed.items())
         }
-        return json.dumps({"client": self.client, "servers": signed})
+        return json.dumps({"client": self.client, "servers": signed, "void": sorted(self.void)})
 
     @classmethod
     def from_proof(cls, proof: str, version: int) -> Self:
         """Progress with the signatures of an earlier proof. Raises ValueError on anything else."""
         match parse_json(proof):
-            case {"client": str() as client, "servers": dict() as servers}:
+            case {"client": str() as client, "servers": dict() as servers, **more}:
                 signed = {name: _confirmed(said) for name, said in servers.items()}
-                void = {name for name, (covered, _) in signed.items() if covered == MAX_VERSION}
+                # Earlier proofs do not say so; their servers sign for every version only of a study that is over.
+                every = [name for name, (covered, _) in signed.items() if covered == MAX_VERSION]
+                said = more.get("void", every)
+                void = {name for name in signed if isinstance(said, list) and name in said}
                 return cls(client, version, signed, void=void)
         raise ValueError("not a proof: expected client and servers")
 
@@ -120,8 +124,8 @@ async def await_withdrawal(
     """Asks all three servers, with ``signed`` for a withdrawal, until they confirm or the deadline comes.
 
     The deadline is timeouts.submit_s or ``limit_s``, in seconds. Without ``signed`` the client only asks: a later
-    version replaces all up to ``version``. The call ends earlier if a server reports the client as counted and no other
-    server is still waiting. Raises CertificateError.
+    version replaces all up to ``version``, or the operators have ended it. The call ends earlier if a server reports
+    the client as counted and no other server is still waiting. Raises CertificateError.
     """
     found = WithdrawalProgress(load_identity(files).name, version)
     deadline = time.monotonic() + (config.timeouts.submit_s if limit_s is None else limit_s)

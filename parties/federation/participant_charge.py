@@ -1,0 +1,120 @@
+"""The charge of a participant's table in one run, by what leaves the participant's program.
+
+``ParticipantCharge`` is intended before the first connection, and dropped if the run ends before a message that depends
+on the table leaves. It is charged, durably, before the first such message: a masked vector. It is released before an
+answer leaves after which an opening cannot be ruled out: one that the server can read, or this participant's part in
+unmasking a sum. A charge that is not released is returned by the pinned server's statement that nothing was opened
+(`parties.federation.unopened`), where the run's promise rests on that server. A declared number of rows is public by
+the configuration, and not paid for.
+
+Secret: nothing. Known limits: a participant that has lost the server for good does not get the statement, and its
+charge stays.
+"""
+
+from dataclasses import dataclass, field
+
+from parties.config import Config
+from parties.federation.messages import FederationMessage, MessageKind, is_secagg_message
+from parties.federation.unopened import unopened_proof
+from parties.foundation.errors import CertificateError, FederationProtocolError
+from parties.storage.charge_state import ChargeState
+from parties.storage.owner_budget import UNOPENED, BudgetAccount
+from secagg import wire
+
+_FREE = frozenset({wire.Kind.ADVERTISE, wire.Kind.SHARES, wire.Kind.ABORT})
+"""Messages of SecAgg that depend on keys alone."""
+_MASKED = frozenset({wire.Kind.MASKED, wire.Kind.SIGNATURE})
+"""Messages of SecAgg whose sum takes further messages."""
+_SECAGG_KIND_AT = 5
+
+
+def state_before(message: bytes) -> ChargeState | None:
+    """Returns the state that a charge has to have before a participant's ``message`` leaves; None for any.
+
+    A message that is not known to be free of the table is one that the server can read.
+    """
+    if is_secagg_message(message):
+        kind = message[_SECAGG_KIND_AT] if len(message) > _SECAGG_KIND_AT else -1
+        if kind in _FREE:
+            return None
+        return ChargeState.CHARGED if kind in _MASKED else ChargeState.RELEASED
+    try:
+        own = FederationMessage.unpack(message, "")
+    except FederationProtocolError:
+        return ChargeState.RELEASED
+    return None if own.kind in (MessageKind.HELLO, MessageKind.OUT) else ChargeState.RELEASED
+
+
+@dataclass(eq=False, slots=True)
+class ParticipantCharge:
+    """Charge of ``submission``, the name of the participant's ledger, to ``account``; nothing is charged without one.
+
+    ``returnable`` is true if the server's statement returns it. All methods block, and may raise StoreError.
+    """
+
+    account: BudgetAccount | None = None
+    submission: str = ""
+    returnable: bool = False
+    _dataset: str | None = field(default=None, init=False)
+    _reached: ChargeState = field(default=ChargeState.INTENDED, init=False)
+
+    def intend(self) -> None:
+        """Records the intention, before the first connection. Raises BudgetExceeded if it cannot be charged later."""
+        if self.account is not None:
+            self._dataset = self.account.intend(self.submission)
+
+    def due(self, message: bytes) -> bool:
+        """Returns true if ``before`` has anything to do for this message."""
+        needed = state_before(message)
+        return (
+            self.account is not None
+            and needed is not None
+            and self._reached not in (needed, ChargeState.RELEASED)
+        )
+
+    def before(self, message: bytes) -> None:
+        """Brings the charge into the state that ``message`` needs before it leaves. Raises BudgetExceeded."""
+        if self.account is None or not self.due(message):
+            return
+        needed = state_before(message)
+        if self._reached is ChargeState.INTENDED:
+            self.account.spend(self.submission)
+            self._reached = ChargeState.CHARGED
+        if needed is ChargeState.RELEASED:
+            self.account.budget.release(self.account.release.config, self.submission)
+            self._reached = ChargeState.RELEASED
+
+    def end(self, config: Config, client: str, statement: bytes | None) -> ChargeState | None:
+        """Ends the participation; ``statement`` is the body of the server's UNOPENED, None without one.
+
+        Returns the state of the charge, None if there is none.
+        """
+        if self.account is None:
+            return None
+        budget, digest = self.account.budget, self.account.release.config
+        if self._dataset is not None:
+            budget.drop(self._dataset, digest)
+        state = budget.state(digest, self.submission)
+        if state is ChargeState.CHARGED and statement is not None and self.returnable:
+            try:
+                proof = unopened_proof(config, client, statement)
+            except CertificateError:
+                return state
+            budget.give_back(digest, [self.submission], proof, how=UNOPENED)
+            return budget.state(digest, self.submission)
+        return state
+
+
+def charge_text(state: ChargeState | None, run: str) -> str:
+    """Returns a sentence on the charge of a participation that has failed."""
+    if state is ChargeState.RETURNED:
+        return (
+            f"the server has signed that nothing of run {run} was opened: the charge is given back"
+        )
+    if state is None:
+        return f"no answer left this program in run {run}: nothing is charged"
+    if state is ChargeState.RELEASED:
+        return (
+            f"run {run} stays charged: an answer that was sent is known, or part of an opened sum"
+        )
+    return f"run {run} stays charged: a masked answer was sent, and nobody has signed that nothing was opened"

@@ -1,0 +1,86 @@
+"""States of a release in an owner's budget: intended, charged, then released or returned.
+
+A release is *intended* from before the first connection until a server that its configuration pins takes this study; it
+costs nothing. It is *charged*, durably, before the first byte that depends on the data leaves. It is *released* once an
+opening with it cannot be ruled out, and stays so. It is *returned* by a proof that nothing of it was opened, or ever
+will be. SECURITY.md has the table of all methods. The functions are steps within a transaction of
+`parties.storage.owner_budget`. Nothing here is secret.
+"""
+
+import enum
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS intended (
+    dataset TEXT NOT NULL, config TEXT NOT NULL, run TEXT NOT NULL, method TEXT NOT NULL, rho REAL NOT NULL,
+    intended_at REAL NOT NULL, PRIMARY KEY (dataset, config)) STRICT""",
+    """CREATE TABLE IF NOT EXISTS released (entry INTEGER PRIMARY KEY, released_at REAL NOT NULL) STRICT""",
+)
+"""Tables beside those of the charges; older files have neither, and get both when they are opened."""
+
+
+class ChargeState(enum.StrEnum):
+    """State of a release of a table."""
+
+    INTENDED = "intended"
+    CHARGED = "charged"
+    RELEASED = "released"
+    RETURNED = "returned"
+
+
+@dataclass(frozen=True, slots=True)
+class IntendedRelease:
+    """A release that ``dataset`` is about to be charged with; ``rho`` is not spent."""
+
+    dataset: str
+    config: str
+    run: str
+    method: str
+    rho: float
+    at: float
+
+    @property
+    def when(self) -> str:
+        """Time of the intention in ISO 8601, UTC."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at))
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the JSON form."""
+        values = asdict(self)
+        del values["at"]
+        return {**values, "when": self.when, "state": ChargeState.INTENDED}
+
+
+def intend(db: sqlite3.Connection, item: IntendedRelease) -> None:
+    """Enters an intended release, in place of an earlier one of the same dataset and configuration."""
+    values = (item.dataset, item.config, item.run, item.method, item.rho, item.at)
+    db.execute("INSERT OR REPLACE INTO intended VALUES (?, ?, ?, ?, ?, ?)", values)
+
+
+def drop(db: sqlite3.Connection, dataset: str, config: str) -> None:
+    """Drops an intended release, which cost nothing or is charged now."""
+    db.execute("DELETE FROM intended WHERE dataset = ? AND config = ?", (dataset, config))
+
+
+def intended(db: sqlite3.Connection) -> Iterator[IntendedRelease]:
+    """Yields the intended releases, the earliest first."""
+    query = "SELECT dataset, config, run, method, rho, intended_at FROM intended"
+    for row in db.execute(f"{query} ORDER BY intended_at"):
+        yield IntendedRelease(*row)
+
+
+def release(db: sqlite3.Connection, config: str, submission: str) -> None:
+    """Enters that an opening with a charged submission can no longer be ruled out: it is not returned any more."""
+    db.execute(
+        "INSERT OR IGNORE INTO released SELECT entry, ?1 FROM release WHERE config = ?2 AND submission = ?3 "
+        "AND entry NOT IN (SELECT entry FROM returned)",
+        (time.time(), config, submission),
+    )
+
+
+def is_released(db: sqlite3.Connection, entry: int) -> bool:
+    """Returns true if the charge with this number was released."""
+    return db.execute("SELECT 1 FROM released WHERE entry = ?", (entry,)).fetchone() is not None

@@ -1,0 +1,323 @@
+"""An owner's program that dies anywhere: its charge is never lower than what was opened, and comes back when it may."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mechanisms.source import TableSource
+from parties.cli.submit import show_status
+from parties.config import CertificateFiles
+from parties.federation.client import Participation, run_participant
+from parties.federation.messages import MessageKind, Refusal, RefusalMessage
+from parties.identity.tls import make_certificates
+from parties.mpc.submission.participation import refunds_of, submit_rows
+from parties.mpc.submission.resubmit import withdraw
+from parties.observability.events import Progress
+from parties.session.owner import DataOwner, Table
+from parties.storage.charge_state import ChargeState
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget, Release, TableIdentity
+from secagg import wire
+from tests.parties import silos_support
+from tests.parties.owner_restarts import (
+    LOST,
+    SECAGG,
+    STATEMENT,
+    Machine,
+    OneServer,
+    Scripted,
+    Servers,
+    own,
+    run,
+)
+from tests.parties.support import certificates as mpc_certificates
+from tests.parties.support import make_codes, make_config
+
+CHARGED, RELEASED, RETURNED = ChargeState.CHARGED, ChargeState.RELEASED, ChargeState.RETURNED
+OWNER = "clinic-a"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, where there is one: here the disk is never lost."""
+    shared = Path("/dev/shm")
+    folder = tempfile.mkdtemp(dir=shared if os.access(shared, os.W_OK) else tmp_path)
+    yield Path(folder)
+    shutil.rmtree(folder)
+
+
+# DistAIM
+
+
+class MpcOwner:
+    """An owner of DistAIM with its disk and the servers that it finds."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.config = make_config({"timeouts.submit_s": 0.5, "clients.participation": 1.0})
+        codes = make_codes(5)
+        lines = [f"{'fm'[a]},{'xyz'[b]},{c}" for a, b, c in codes.tolist()]
+        table = folder / "table.csv"
+        table.write_text("\n".join(["sex,ward,age", *lines]) + "\n")
+        self.machine = Machine(folder, folder / "budget.sqlite", self.config.digest())
+        self.servers = Servers(self.machine, self.config, OWNER)
+        self.state, self.codes = folder / "state", codes
+        source = Table(TableSource(str(table)), ignore_extra=False)
+        files = mpc_certificates()[OWNER]
+        self.owner = DataOwner(self.config, source, files, OWNER, None, self.machine.budget)
+
+    async def join(self) -> object:
+        return await submit_rows(
+            self.owner, self.codes, capacity=None, state=self.state, progress=Progress()
+        )
+
+    async def withdraw(self) -> object:
+        refunds = refunds_of(self.owner)
+        return await withdraw(self.config, self.owner.files, state=self.state, give_back=refunds)
+
+    async def status(self) -> object:
+        return await show_status(self.owner, self.state, as_json=False)
+
+    def do(self, command: str) -> object:
+        return run(self.machine, self.servers, getattr(self, command))
+
+    @property
+    def states(self) -> list[ChargeState]:
+        """States of all charges."""
+        return states_in(self.machine.budget)
+
+
+def states_in(budget: Path) -> list[ChargeState]:
+    if not budget.exists():
+        return []
+    found = OwnerBudget(budget)
+    return [run.state for dataset in found.datasets() for run in dataset.runs]
+
+
+def _reach(problem: str) -> Callable[[MpcOwner], None]:
+    def change(owner: MpcOwner) -> None:
+        owner.servers.reach = problem
+
+    return change
+
+
+def _set(**values: object) -> Callable[[MpcOwner], None]:
+    def change(owner: MpcOwner) -> None:
+        for name, value in values.items():
+            setattr(owner.servers, name, value)
+
+    return change
+
+
+def _end(*void: int) -> Callable[[MpcOwner], None]:
+    def change(owner: MpcOwner) -> None:
+        owner.servers.settles = ()
+        owner.servers.end(*void)
+
+    return change
+
+
+def _fail(owner: MpcOwner) -> None:
+    owner.servers.over = "it has failed"
+
+
+def _revoke(owner: MpcOwner) -> None:
+    owner.servers.revoke()
+
+
+Step = str | Callable[[MpcOwner], None]
+DISTAIM: Mapping[str, tuple[list[Step], list[ChargeState]]] = {
+    "a firewall that rejects": ([_reach("cannot be reached"), "join"], []),
+    "a proxy that inspects": ([_reach("presents a certificate of another"), "join"], []),
+    "a wrong pin": ([_reach("its key is another one"), "join"], []),
+    "a study that no server knows": ([_reach("does not know this study"), "join"], []),
+    "another configuration": ([_set(other=True), "join"], []),
+    "an owner that is turned away": ([_set(takes=False), "join"], []),
+    "a study that is over": ([_set(over="it is finished"), "join"], []),
+    "a study that runs": (["join", "status"], [CHARGED]),
+    "opened": ([_set(opens=True), "join", "withdraw", "status"], [CHARGED]),
+    "finished": (
+        [_set(opens=True), "join", _set(over="it is finished", settles=()), "status", "withdraw"],
+        [CHARGED],
+    ),
+    "withdrawn": (["join", "withdraw"], [RETURNED]),
+    "withdrawn at two": ([_set(settles=(0, 2)), "join", "withdraw", "status"], [RETURNED]),
+    "withdrawn at one": ([_set(settles=(1,)), "join", "withdraw", "status"], [CHARGED]),
+    "withdrawn, and sent again": (["join", "withdraw", "join"], [RETURNED, CHARGED]),
+    "withdrawn, and nobody there": (
+        ["join", "withdraw", _reach("cannot be reached"), "join"],
+        [RETURNED],
+    ),
+    "cancelled, status": (["join", _end(0, 1), "status"], [RETURNED]),
+    "cancelled, withdraw": (["join", _end(1, 2), "withdraw"], [RETURNED]),
+    "cancelled, join": (["join", _end(0, 2), "join"], [RETURNED]),
+    "cancelled, signed by one": (["join", _end(2), "status", "withdraw", "join"], [CHARGED]),
+    "cancelled by all": (["join", _end(0, 1, 2), "withdraw"], [RETURNED]),
+    "failed, status": (["join", _fail, "status"], [CHARGED]),
+    "failed, withdraw": (["join", _fail, "withdraw"], [RETURNED]),
+    "failed, signed by one": ([_set(settles=(1,)), "join", _fail, "withdraw"], [CHARGED]),
+    "revoked, status": (["join", _revoke, "status"], [RETURNED]),
+    "revoked, withdraw": (["join", _revoke, "withdraw"], [RETURNED]),
+}
+"""Steps of an owner and its servers, by the ending; and the states of all charges then."""
+
+
+def _played(owner: MpcOwner, steps: list[Step], dies_at: int | None) -> int:
+    """Plays the steps; a command that dies is given again. Returns the number of events, of all commands."""
+    owner.machine.restart(dies_at)
+    for step in steps:
+        if not isinstance(step, str):
+            step(owner)
+            continue
+        owner.do(step)
+        if owner.machine.dead:
+            owner.machine.restart()
+            owner.do(step)
+        owner.machine.check()
+    return owner.machine.events
+
+
+@pytest.mark.parametrize("ending", DISTAIM)
+def test_charge_of_distaim_follows_every_ending_wherever_the_owner_is_killed(
+    ending: str, memory: Path
+) -> None:
+    steps, expected = DISTAIM[ending]
+    events = _played(owner := MpcOwner(memory / "whole"), steps, None)
+    assert owner.states == expected
+    assert OwnerBudget(owner.machine.budget).intended() == []
+    for number in range(events):
+        owner = MpcOwner(memory / f"killed-{number}")
+        _played(owner, steps, number)
+        assert owner.states == expected, f"killed at {number} of {events}"
+
+
+# One server
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CertificateFiles]:
+    folder = tmp_path_factory.mktemp("certificates")
+    return make_certificates(folder, [silos_support.SERVER], [*silos_support.NAMES, "stranger"])
+
+
+SUM = [SECAGG[kind] for kind in (wire.Kind.ANNOUNCE, wire.Kind.KEYS, wire.Kind.INBOX)]
+UNMASKED = [*SUM, SECAGG[wire.Kind.SURVIVORS], SECAGG[wire.Kind.FINISHED]]
+SKIPPED, GOODBYE = own(MessageKind.SKIPPED), own(MessageKind.GOODBYE)
+ENDS = [RefusalMessage(Refusal.TOO_FEW, "too few clients").message().pack()]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A server's messages, and the states of a charge at the end, by the method."""
+
+    script: list[bytes]
+    masked: list[ChargeState]
+    own_noise: list[ChargeState] | None = None
+    malicious: list[ChargeState] | None = None
+    server: Mapping[str, object] = ()  # type: ignore[assignment]
+
+
+FEDERATION = {
+    "no server": Ending([], [], server={"reach": "does not answer"}),
+    "another configuration": Ending([], [], server={"refuses": True}),
+    "cancelled before a sum": Ending([STATEMENT, *ENDS], []),
+    "keys alone": Ending([*SUM[:2], SKIPPED, *ENDS], []),
+    "lost before a sum": Ending([LOST], []),
+    "given up, signed": Ending([*SUM, SKIPPED, STATEMENT, *ENDS], [RETURNED], [CHARGED], [CHARGED]),
+    "given up, not signed": Ending([*SUM, SKIPPED, *ENDS], [CHARGED]),
+    "given up, lost": Ending([*SUM, LOST], [CHARGED]),
+    "signed for another": Ending(
+        [*SUM, SKIPPED, STATEMENT, *ENDS], [CHARGED], server={"signs_for": "clinic-b"}
+    ),
+    "signed by another": Ending(
+        [*SUM, SKIPPED, STATEMENT, *ENDS], [CHARGED], server={"signs_as": "stranger"}
+    ),
+    "unmasked, and signed": Ending([*UNMASKED, STATEMENT, *ENDS], [RELEASED]),
+    "given up, then unmasked": Ending([*SUM, SKIPPED, *UNMASKED, STATEMENT, *ENDS], [RELEASED]),
+    "finished": Ending([*UNMASKED, GOODBYE], [RELEASED]),
+    "chosen, and signed": Ending([own(MessageKind.BRIEF), STATEMENT, *ENDS], [RELEASED]),
+    "plain, and signed": Ending([own(MessageKind.LAYOUT), STATEMENT, *ENDS], [RELEASED]),
+}
+METHODS = ("masked", "own_noise", "malicious")
+
+
+class FederationOwner:
+    """A participant with its disk and the server that it finds."""
+
+    def __init__(
+        self, folder: Path, files: Mapping[str, CertificateFiles], method: str, ending: Ending
+    ) -> None:
+        folder.mkdir()
+        overrides = silos_support.MALICIOUS if method == "malicious" else None
+        self.config = silos_support.silos_config(files, overrides)
+        self.machine = Machine(folder, folder / "budget.sqlite", self.config.digest())
+        self.server = OneServer(
+            self.machine, self.config, OWNER, files, ending.script, **dict(ending.server)
+        )
+        release = Release(self.config.digest(), "trial", "tda", 0.1, 1.0, 1e-5)
+        self.files, self.folder = files[OWNER], folder
+        self.release = release
+        self.part = Participation(
+            digest="00" * 32,
+            release=release,
+            session=self._session,
+            facts=lambda tally, ledger: {},
+            guarantee=lambda ledger: (),
+            own_epsilon=method == "own_noise",
+        )
+
+    def _session(self, context: Any, ledger: Any, own: Any) -> Scripted:
+        return Scripted(
+            self.config, server=silos_support.SERVER, random_bytes=bytes, largest=1 << 16, own=own
+        )
+
+    async def join(self) -> object:
+        account = BudgetAccount(
+            OwnerBudget(self.machine.budget), TableIdentity("stays"), self.release
+        )
+        return await run_participant(
+            self.config,
+            self.part,
+            self.files,
+            self.folder / "ledger",
+            progress=Progress(),
+            account=account,
+        )
+
+    def do(self) -> object:
+        return run(self.machine, self.server, self.join)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("ending", FEDERATION)
+def test_charge_of_a_federation_follows_every_ending_wherever_the_participant_is_killed(
+    ending: str, method: str, memory: Path, certificates: dict[str, CertificateFiles]
+) -> None:
+    found = FEDERATION[ending]
+    expected = getattr(found, method) or found.masked
+    whole = FederationOwner(memory / "whole", certificates, method, found)
+    outcome = whole.do()
+    assert outcome is not None
+    assert states_in(whole.machine.budget) == expected
+    assert OwnerBudget(whole.machine.budget).intended() == []
+    events = whole.machine.events
+    for number in range(events):
+        owner = FederationOwner(memory / f"killed-{number}", certificates, method, found)
+        owner.machine.restart(number)
+        owner.do()
+        assert owner.machine.dead
+        killed = states_in(owner.machine.budget)
+        owner.machine.restart()
+        owner.machine.check()
+        owner.do()
+        owner.machine.check()
+        states = states_in(owner.machine.budget)
+        # A server that is gone for good signs nothing: what left before stays charged.
+        assert states in (expected, killed if owner.server.gone else expected), (
+            f"killed at {number} of {events}"
+        )
