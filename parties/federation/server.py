@@ -169,7 +169,7 @@ class _Attempt:
     @property
     def nothing_opened(self) -> bool:
         """True if nothing was opened: no earlier attempt has asked for anything, and none was revealed in this one."""
-        earlier = bool(self.session.before.entries) or bool(self.run.known)
+        earlier = self.session.earlier > 0 or bool(self.run.known)
         return not earlier and (self.sums is None or not self.sums.opened)
 
     async def run_with_clients(self, meet: ConnectedClientsFactory) -> Mapping[str, object]:

@@ -137,8 +137,13 @@ def test_conclude_ends_what_ended_elsewhere() -> None:
     assert reconcile(view([own], cancelled)) == [
         EndStudy(digest(1), StudyState.CANCELLED, "", "beta")
     ]
-    done = replace(own, state=StudyState.FINISHED)
-    assert reconcile(view([done], cancelled)) == []
+    # What has failed here could be approved again: it is over for good then.
+    over = replace(own, state=StudyState.FAILED)
+    assert reconcile(view([over], cancelled)) == [
+        EndStudy(digest(1), StudyState.CANCELLED, "", "beta")
+    ]
+    for state in (StudyState.FINISHED, StudyState.CANCELLED):
+        assert reconcile(view([replace(own, state=state)], cancelled)) == []
 
 
 def test_conclude_ends_what_failed_elsewhere_and_waits_for_another_turn_there() -> None:

@@ -4,6 +4,7 @@ import json
 import stat
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,21 @@ from parties.federation.messages import FederationMessage, MessageKind
 from parties.foundation.errors import FederationProtocolError
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.flower_node import STATE_FILE
+from parties.storage.charge_state import ChargeState
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget, Release, TableIdentity
 from secagg import wire
 from secagg.errors import SecAggError
 from secagg.wire import Kind
 from tests.parties.flaim_support import EVERY_STAGE, MALICIOUS, NAMES, SERVER, flaim_config
-from tests.parties.flower_support import Grid, kinds_of, node_of, nodes_of, play_on, round_of
+from tests.parties.flower_support import (
+    Answer,
+    Grid,
+    kinds_of,
+    node_of,
+    nodes_of,
+    play_on,
+    round_of,
+)
 from tests.parties.test_audit_flaim import assert_clean, collect
 from tests.protocols.transcripts import verified_records
 
@@ -51,6 +62,37 @@ async def test_run_on_a_grid_finishes_and_audits_like_any(
     assert_clean(collect(config, tmp_path, certificates))
     # Of keys and counts nothing is left.
     assert not any((tmp_path / name / STATE_FILE).exists() for name in NAMES)
+
+
+async def test_run_on_a_grid_charges_each_table_once_a_choice_or_a_sum_is_sent(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    config = flaim_config(certificates)
+    release = Release(config.digest(), "trial", "flaim", 0.1, 1.0, 1e-5)
+    before: list[object] = []
+
+    def state(name: str) -> ChargeState | None:
+        found = OwnerBudget(tmp_path / f"{name}.sqlite").datasets()
+        return found[0].runs[0].state if found else None
+
+    def answer(number: int) -> Answer:
+        name = NAMES[number]
+        budget = OwnerBudget(tmp_path / f"{name}.sqlite")
+        account = BudgetAccount(budget, TableIdentity(name), release)
+
+        def take(envelope: Envelope) -> Envelope:
+            node = node_of(config, certificates, tmp_path, number)
+            found = replace(node, account=account).answer(envelope)
+            if envelope.challenge:
+                before.append((state(name), [item.run for item in budget.intended()]))
+            return found
+
+        return take
+
+    grid = Grid({1000 + 7 * number: answer(number) for number in range(len(NAMES))})
+    await play_on(grid, config, certificates, tmp_path)
+    assert before == [(None, ["trial"])] * len(NAMES)
+    assert {state(name) for name in NAMES} == {ChargeState.RELEASED}
 
 
 @pytest.mark.parametrize(("overrides", "trips"), [({}, 4), (MALICIOUS, 5)])

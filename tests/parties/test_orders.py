@@ -21,6 +21,7 @@ from parties.foundation.exit_codes import TooFewClients
 from parties.mpc.records import RunningTotal
 from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.totals import TotalStore
+from parties.mpc.submission.resubmit import fetch_return
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.admin_listener import SOCKET_NAME
 from parties.service.exposed_run import command_handlers, with_admin_api
@@ -30,7 +31,7 @@ from parties.storage.database import Database
 from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import bodies_in, make_codes, make_config
-from tests.parties.test_withdrawal import counts_of
+from tests.parties.test_withdrawal import Who, counts_of
 
 Certificates = dict[str, CertificateFiles]
 A, B, C = EVERYONE
@@ -203,6 +204,41 @@ async def test_revoked_owner_is_taken_out_where_all_three_ask_it(
     np.testing.assert_array_equal(counts_of(totals, 0), expected)
     audit = audit_folder(collect(operated.cluster, tmp_path / "run"))
     assert audit.ok, [check for check in audit.checks if not check.ok]
+
+
+async def test_charge_of_an_owner_that_is_revoked_before_a_round_is_returned(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The owner asks for its status alone: two servers have signed that nothing of it is counted."""
+    config = make_config({"run.rounds": 1, "clients.minimum": 1})
+    operated = Operated(Cluster(config, tmp_path, certificates))
+    await operated.until(lambda: all(len(o.by_server) == 3 for o in operated.orders))
+    owner = Who(B, operated.cluster)
+    assert (await owner.submit(make_codes(20, 1))).complete
+    assert owner.spent == (1, [None])
+
+    async def fetch() -> bool:
+        found = await fetch_return(
+            config, owner.files, state=owner.state, give_back=owner.give_back
+        )
+        return found is not None and found.complete
+
+    assert not await fetch()
+    for orders in operated.orders[:2]:
+        orders.ask(revoke=[B])
+    await asyncio.sleep(0.8)
+    assert not await fetch()
+    assert owner.spent == (1, [None])
+    operated.orders[2].ask(revoke=[B])
+    async with asyncio.timeout(20):
+        while not await fetch():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert owner.spent == (0, ["withdrawn"])
+    await operated.cluster.submit([A])
+    for orders in operated.orders:
+        orders.ask(close=True)
+    assert await operated.task == [None] * 3
+    assert names(operated.result()["counted"]) == [A]
 
 
 async def test_owner_that_one_server_revokes_is_seen_to_be_left_out(operated: Operated) -> None:

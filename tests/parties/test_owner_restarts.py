@@ -167,6 +167,15 @@ DISTAIM: Mapping[str, tuple[list[Step], list[ChargeState]]] = {
 """Steps of an owner and its servers, by the ending; and the states of all charges then."""
 
 
+def _check_cut_off(owner: MpcOwner, command: str) -> None:
+    """A command that reaches nobody spends nothing."""
+    before, reach = owner.states.count(CHARGED), owner.servers.reach
+    owner.servers.reach = reach or "cannot be reached"
+    owner.do(command)
+    owner.servers.reach = reach
+    assert owner.states.count(CHARGED) <= before, "charged, and nobody takes it"
+
+
 def _played(owner: MpcOwner, steps: list[Step], dies_at: int | None) -> int:
     """Plays the steps; a command that dies is given again. Returns the number of events, of all commands."""
     owner.machine.restart(dies_at)
@@ -177,6 +186,7 @@ def _played(owner: MpcOwner, steps: list[Step], dies_at: int | None) -> int:
         owner.do(step)
         if owner.machine.dead:
             owner.machine.restart()
+            _check_cut_off(owner, step)
             owner.do(step)
         owner.machine.check()
     return owner.machine.events
