@@ -11,7 +11,8 @@ from parties.mpc.storage.tables import STORE_SCHEMA
 from parties.observability.status import ParticipantState, Phase
 from parties.service.studies import StudyState
 from parties.service.tables import METADATA
-from parties.storage import owner_budget, release_registry
+from parties.storage import charge_state, owner_budget, release_registry
+from parties.storage.charge_state import ChargeState
 from tests.test_imports import ROOMS, ROOT
 
 TEXT = (ROOT / "DATA_MODEL.md").read_text(encoding="utf-8")
@@ -26,7 +27,7 @@ def tables_in(*statements: str) -> set[str]:
     return set(re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)", " ".join(statements)))
 
 
-@pytest.mark.parametrize("states", [StudyState, Phase, ParticipantState, Exclusion])
+@pytest.mark.parametrize("states", [StudyState, Phase, ParticipantState, Exclusion, ChargeState])
 def test_every_state_is_on_the_page(states: type[StudyState]) -> None:
     missing = [state.value for state in states if f"`{state.value}`" not in section("States")]
     assert missing == []
@@ -35,7 +36,8 @@ def test_every_state_is_on_the_page(states: type[StudyState]) -> None:
 def test_every_table_of_the_databases_is_on_the_page() -> None:
     budget = Path(owner_budget.__file__).read_text(encoding="utf-8")
     registry = Path(release_registry.__file__).read_text(encoding="utf-8")
-    names = tables_in(*STORE_SCHEMA, SUM_TABLE_SQL, budget, registry) | set(METADATA.tables)
+    schemas = (*STORE_SCHEMA, SUM_TABLE_SQL, *charge_state.TABLES)
+    names = tables_in(*schemas, budget, registry) | set(METADATA.tables)
     assert {"submission", "ledger", "sum", "returned", "owner", "approvals"} <= names
     assert [name for name in sorted(names) if f"`{name}`" not in section("Tables")] == []
 
