@@ -196,7 +196,7 @@ def submitted_text(found: Submitted, answers: Sequence[SubmissionStatus] = ()) -
         return f"{found.client} was not drawn for any round of run {found.run}; nothing was sent"
     lines = ["sent before; nothing was sent now"] if found.earlier else []
     lines += [
-        f"run {found.run}: the submission of {found.client} {_where(found)}",
+        f"run {found.run}: the submission of {found.client} {_where(found, answers)}",
         f"{_rows(found)}{_round(found, answers)}",
         f"{found.cells} cells, form {found.form}, {found.traffic.sent_bytes} bytes sent in "
         f"{found.seconds:.1f} s",
@@ -219,12 +219,17 @@ def _round(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
     counted = {each.round for each in answers if each.counted and each.upload == found.upload}
     if counted:
         return " or ".join(counted_text(number) for number in sorted(counted, key=str))
+    if any(each.excluded is not None or each.counted_from is None for each in answers):
+        return "not counted, by what servers say below; --withdraw takes back what is not counted for good"
     if found.counted_from is None:
         return f"due in round {found.first_round} at the earliest; --status says when it is counted"
     return f"{due_round_text(found.counted_from)}; --status says whether it is counted"
 
 
-def _where(found: Submitted) -> str:
+def _where(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
+    lacking = [each.party for each in answers if each.upload != found.upload]
+    if lacking:
+        return f"is not, or not any more, at {' and '.join(lacking)}, by their own word"
     if found.complete:
         return "is at all three servers"
     has = " and ".join(receipt.party for receipt in found.receipts)

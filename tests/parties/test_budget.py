@@ -25,8 +25,10 @@ from parties.foundation.exit_codes import Status
 from parties.identity.tls import make_certificates, pinned_key_in, public_keys
 from parties.local.children import free_ports
 from parties.methods.flaim.settings import flaim_release
+from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import (
     ROW_OF_KNOWN,
+    UNOPENED,
     BudgetAccount,
     OwnerBudget,
     Release,
@@ -496,3 +498,53 @@ def test_a_budget_of_before_gives_back_as_well(tmp_path: Path) -> None:
     again = OwnerBudget(tmp_path / "b")
     assert again.datasets()[0].spent > 0
     assert again.give_back(release.config, ["11" * 32], "signed") == ["stays"]
+
+
+# States
+
+
+def test_states_of_charges_are_kept_and_shown(tmp_path: Path) -> None:
+    """Intended costs nothing; what is released is never returned; what is returned can be charged again."""
+    path = tmp_path / "budget.sqlite"
+    budget, source = OwnerBudget(path), TableIdentity("stays")
+    account = BudgetAccount(budget, source, ONE)
+    assert account.intend("first") == "stays"
+    assert (budget.datasets(), budget.state(ONE.config, "first")) == ([], None)
+    assert "run study-1 (distaim) is intended since" in run("budget", "--budget", str(path))
+    account.spend("first")
+    assert budget.intended() == []
+    assert account.intend("first") == "stays"
+    assert budget.intended() == []
+    assert budget.state(ONE.config, "first") is ChargeState.CHARGED
+    assert budget.give_back(ONE.config, ["first"], "signed", how=UNOPENED) == ["stays"]
+    assert budget.state(ONE.config, "first") is ChargeState.RETURNED
+    # A release that is not charged is not released either.
+    budget.release(ONE.config, "first")
+    assert budget.state(ONE.config, "first") is ChargeState.RETURNED
+    assert "its server has signed that nothing was opened: not spent" in run(
+        "budget", "--budget", str(path)
+    )
+    account.spend("first")
+    assert budget.state(ONE.config, "first") is ChargeState.CHARGED
+    budget.release(ONE.config, "first")
+    assert budget.give_back(ONE.config, ["first"], "signed", how=UNOPENED) == []
+    assert budget.state(ONE.config, "first") is ChargeState.RELEASED
+    assert float(budget.datasets()[0].spent) == RHO
+    (shown,) = json.loads(run("budget", "--json", "--budget", str(path)))["datasets"]
+    assert [entry["state"] for entry in shown["runs"]] == ["released"]
+    with pytest.raises(BudgetExceeded):
+        BudgetAccount(budget, source, replace(ONE, config="ff" * 32)).intend()
+    assert budget.intended() == []
+
+
+def test_file_from_before_there_were_states_opens(tmp_path: Path) -> None:
+    path = tmp_path / "budget.sqlite"
+    BudgetAccount(OwnerBudget(path), TableIdentity("stays"), ONE).spend("first")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        for table in ("intended", "released"):
+            db.execute(f"DROP TABLE {table}")
+        db.commit()
+    budget = OwnerBudget(path)
+    assert budget.state(ONE.config, "first") is ChargeState.CHARGED
+    budget.release(ONE.config, "first")
+    assert budget.state(ONE.config, "first") is ChargeState.RELEASED

@@ -16,7 +16,7 @@ from parties.config import CertificateFiles
 from parties.federation.client import Participation, run_participant
 from parties.federation.messages import MessageKind, Refusal, RefusalMessage
 from parties.identity.tls import make_certificates
-from parties.mpc.submission.participation import refunds_of, submit_rows
+from parties.mpc.submission.participation import refunds_of, replace_rows, submit_rows
 from parties.mpc.submission.resubmit import withdraw
 from parties.observability.events import Progress
 from parties.session.owner import DataOwner, Table
@@ -74,6 +74,13 @@ class MpcOwner:
     async def join(self) -> object:
         return await submit_rows(
             self.owner, self.codes, capacity=None, state=self.state, progress=Progress()
+        )
+
+    async def replace(self) -> object:
+        self.machine.replacing = True
+        codes = make_codes(4, 7)
+        return await replace_rows(
+            self.owner, codes, capacity=None, state=self.state, progress=Progress()
         )
 
     async def withdraw(self) -> object:
@@ -153,6 +160,13 @@ DISTAIM: Mapping[str, tuple[list[Step], list[ChargeState]]] = {
         ["join", "withdraw", _reach("cannot be reached"), "join"],
         [RETURNED],
     ),
+    "replaced": (["join", "replace", "status"], [RETURNED, CHARGED]),
+    "replaced, and withdrawn": (["join", "replace", "withdraw"], [RETURNED, RETURNED]),
+    "replaced, and cancelled": (["join", "replace", _end(0, 1), "status"], [RETURNED, RETURNED]),
+    "replaced, and nobody there": (
+        ["join", _reach("cannot be reached"), "replace", _reach(""), "status"],
+        [CHARGED],
+    ),
     "cancelled, status": (["join", _end(0, 1), "status"], [RETURNED]),
     "cancelled, withdraw": (["join", _end(1, 2), "withdraw"], [RETURNED]),
     "cancelled, join": (["join", _end(0, 2), "join"], [RETURNED]),
@@ -167,6 +181,10 @@ DISTAIM: Mapping[str, tuple[list[Step], list[ChargeState]]] = {
 """Steps of an owner and its servers, by the ending; and the states of all charges then."""
 
 
+def _is_command(step: Step) -> bool:
+    return isinstance(step, str)
+
+
 def _check_cut_off(owner: MpcOwner, command: str) -> None:
     """A command that reaches nobody spends nothing."""
     before, reach = owner.states.count(CHARGED), owner.servers.reach
@@ -176,18 +194,23 @@ def _check_cut_off(owner: MpcOwner, command: str) -> None:
     assert owner.states.count(CHARGED) <= before, "charged, and nobody takes it"
 
 
-def _played(owner: MpcOwner, steps: list[Step], dies_at: int | None) -> int:
-    """Plays the steps; a command that dies is given again. Returns the number of events, of all commands."""
+def _played(owner: MpcOwner, steps: list[Step], dies_at: int | None, *, again: bool = True) -> int:
+    """Plays the steps; returns the number of events, of all commands.
+
+    A command that dies is given ``again``, or the owner goes on with the next one, if there is one.
+    """
     owner.machine.restart(dies_at)
-    for step in steps:
+    last = max(number for number, step in enumerate(steps) if isinstance(step, str))
+    for number, step in enumerate(steps):
         if not isinstance(step, str):
             step(owner)
             continue
         owner.do(step)
         if owner.machine.dead:
             owner.machine.restart()
-            _check_cut_off(owner, step)
-            owner.do(step)
+            if again or number == last:
+                _check_cut_off(owner, step)
+                owner.do(step)
         owner.machine.check()
     return owner.machine.events
 
@@ -204,6 +227,21 @@ def test_charge_of_distaim_follows_every_ending_wherever_the_owner_is_killed(
         owner = MpcOwner(memory / f"killed-{number}")
         _played(owner, steps, number)
         assert owner.states == expected, f"killed at {number} of {events}"
+
+
+@pytest.mark.parametrize(
+    "ending", [one for one, (steps, _) in DISTAIM.items() if sum(map(_is_command, steps)) > 1]
+)
+def test_charge_of_distaim_comes_back_by_any_later_command(ending: str, memory: Path) -> None:
+    """A command that was killed is not given again: the next one fetches what servers have signed by then."""
+    steps, _ = DISTAIM[ending]
+    events = _played(MpcOwner(memory / "whole"), steps, None)
+    for number in range(events):
+        owner = MpcOwner(memory / f"killed-{number}")
+        _played(owner, steps, number, again=False)
+        if not owner.servers.reach:
+            spent = {one for one in owner.machine.gone if owner.machine.spent(one)}
+            assert spent == set(), f"killed at {number} of {events}"
 
 
 # One server

@@ -1,6 +1,7 @@
 """An owner asks whether it was counted: each server says for itself what became of its submission."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,25 @@ async def test_receipt_and_status_tell_the_round_from_which_rows_count(
             store.state.close_to_clients()
         told = await ask_submission_status(config, certificates[OWNER])
         assert {each.text for each in told} == {"there and not counted: no round is left"}
+
+
+def test_status_says_nothing_that_an_answer_contradicts() -> None:
+    sent = Submitted("trial", OWNER, 1, "seeded", 100, 56, counted_from=0, upload="ab" * 32)
+    there = SubmissionStatus(PARTIES[0], "ab" * 32, False, None, None, 0)
+    assert "to be counted from the start" in submitted_text(sent, [there])
+    for answer in (
+        replace(there, upload=None, counted_from=None),
+        replace(there, upload="cd" * 32),
+        replace(there, excluded="components differ", round=0, counted_from=None),
+        replace(there, counted_from=None),
+        replace(there, upload=None, settled=1, counted_from=None),
+    ):
+        text = submitted_text(sent, [there, answer])
+        assert "is at all three servers" not in text or answer.upload == sent.upload
+        if answer.counted_from is None:
+            assert "to be counted" not in text
+        if answer.upload != sent.upload:
+            assert "is not, or not any more, at party-0, by their own word" in text
 
 
 async def test_ask_standings_is_empty_where_no_server_answers(certificates: Certificates) -> None:
