@@ -107,7 +107,8 @@ def join(owner: DataOwner, yes: bool, only: str | None, as_json: bool, **given: 
     goodbye. What the server asks for is checked against your config, and charged to a ledger of your own. A run whose
     sums are opened without noise has to be allowed with --not-private.
 
-    The whole run is charged to the table's budget before anything is sent; beyond it nothing is: see syncret budget.
+    The whole run is charged to the table's budget just before anything of the table is sent; beyond it nothing is: see
+    syncret budget.
     """
     method = method_of(owner.config, only)
     check_only(only, method, owner.config.source)

@@ -92,8 +92,8 @@ class ParticipantCharge:
         if self.account is None:
             return None
         budget, digest = self.account.budget, self.account.release.config
-        if self._dataset is not None:
-            budget.drop(self._dataset, digest)
+        # Another process of this participant may have made the intention.
+        budget.drop(self._dataset or self.account.quote().dataset, digest)
         state = budget.state(digest, self.submission)
         if state is ChargeState.CHARGED and statement is not None and self.returnable:
             try:

@@ -14,6 +14,7 @@ from parties.federation import flower_members as grid_module
 from parties.federation.flower_envelope import Envelope, needs_answer
 from parties.federation.messages import FederationMessage, MessageKind
 from parties.foundation.errors import FederationProtocolError
+from parties.foundation.exit_codes import TooFewClients
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.flower_node import STATE_FILE
 from parties.storage.charge_state import ChargeState
@@ -93,6 +94,32 @@ async def test_run_on_a_grid_charges_each_table_once_a_choice_or_a_sum_is_sent(
     await play_on(grid, config, certificates, tmp_path)
     assert before == [(None, ["trial"])] * len(NAMES)
     assert {state(name) for name in NAMES} == {ChargeState.RELEASED}
+
+
+async def test_run_on_a_grid_that_ends_before_a_sum_costs_nothing(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """Its server signs that nothing was opened, and sends everybody away; no intention is left."""
+    config = flaim_config(certificates, {"clients.wait_s": 1.0, "clients.minimum": 3})
+    release = Release(config.digest(), "trial", "flaim", 0.1, 1.0, 1e-5)
+    budgets = [OwnerBudget(tmp_path / f"{name}.sqlite") for name in NAMES[:2]]
+    steps: list[str] = []
+
+    def answer(number: int) -> Answer:
+        account = BudgetAccount(budgets[number], TableIdentity(NAMES[number]), release)
+
+        def take(envelope: Envelope) -> Envelope:
+            steps.extend(kinds_of(envelope))
+            node = node_of(config, certificates, tmp_path, number)
+            return replace(node, account=account).answer(envelope)
+
+        return take
+
+    grid = Grid({1000 + 7 * number: answer(number) for number in range(2)})
+    with pytest.raises(TooFewClients):
+        await play_on(grid, config, certificates, tmp_path)
+    assert steps.count("flaim.unopened") == steps.count("flaim.refused") == 2
+    assert [(budget.datasets(), budget.intended()) for budget in budgets] == [([], [])] * 2
 
 
 @pytest.mark.parametrize(("overrides", "trips"), [({}, 4), (MALICIOUS, 5)])
