@@ -22,6 +22,7 @@ from parties.foundation.exit_codes import Status
 from parties.identity import join_documents
 from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.service.identity import ServiceIdentity
+from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import OwnerBudget
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.commands import ROOT
@@ -242,6 +243,45 @@ def test_a_cancelled_study_gives_back_what_was_charged(three: Cluster) -> None:
     three.serves[2].start()
     for serve in three.serves:
         serve.until(lambda status: all(p["there"] for p in status["peers"]), "all there")
+
+
+def test_a_study_that_ended_for_too_few_owners_gives_back_what_an_owner_withdraws(
+    three: Cluster,
+) -> None:
+    """It may be approved again: its status takes nothing back, a withdrawal does, at once, with two servers there."""
+    digest = three.propose("too-few", expected="3\nminimum = 3\nwait_s = 20.0")
+    three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("too-few", "running")
+    three.submit("too-few", "north")
+    for serve in three.serves:
+        assert "data owners" in serve.until_state("too-few", "failed")["reason"]
+    own = three.folder / "north"
+    budget = OwnerBudget(own / "too-few.sqlite")
+
+    def state() -> list[ChargeState]:
+        return [run.state for dataset in budget.datasets() for run in dataset.runs]
+
+    def said(option: str) -> str:
+        paths = ("--data", "small.csv", "--state", "too-few.state", "--key", "tls/own.key")
+        return syncret(
+            *("join", "study-too-few/too-few.toml", *paths, "--yes", option),
+            cwd=own,
+            environment={"SYNCRET_BUDGET": str(budget.path)},
+        )
+
+    assert "what was charged stays charged" in said("--status")
+    assert state() == [ChargeState.CHARGED]
+    three.serves[1].end()
+    assert "what was charged for it is given back" in said("--withdraw")
+    assert state() == [ChargeState.RETURNED]
+    three.serves[1].start()
+    for serve in three.serves:
+        serve.until(lambda status: all(p["there"] for p in status["peers"]), "all there")
+    # An operator may still end it for all, for good.
+    three.serves[2].ask("POST", f"/studies/{digest}/cancel", {})
+    for serve in three.serves:
+        serve.until_state("too-few", "cancelled")
 
 
 Says = Callable[..., str]
