@@ -227,6 +227,7 @@ def test_charge_of_distaim_follows_every_ending_wherever_the_owner_is_killed(
         owner = MpcOwner(memory / f"killed-{number}")
         _played(owner, steps, number)
         assert owner.states == expected, f"killed at {number} of {events}"
+        assert OwnerBudget(owner.machine.budget).intended() == []
 
 
 @pytest.mark.parametrize(
@@ -360,6 +361,9 @@ def test_charge_of_a_federation_follows_every_ending_wherever_the_participant_is
         owner.do()
         assert owner.machine.dead
         killed = states_in(owner.machine.budget)
+        if not owner.machine.left:
+            # Durable before the first byte leaves, or about to be.
+            assert killed in ([], [CHARGED], [RELEASED])
         owner.machine.restart()
         owner.machine.check()
         owner.do()
@@ -369,3 +373,4 @@ def test_charge_of_a_federation_follows_every_ending_wherever_the_participant_is
         assert states in (expected, killed if owner.server.gone else expected), (
             f"killed at {number} of {events}"
         )
+        assert OwnerBudget(owner.machine.budget).intended() == []
