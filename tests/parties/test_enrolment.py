@@ -22,6 +22,7 @@ from parties.session.enrollment import (
 from parties.session.operator_commands import OperatorCommands
 from parties.session.owner import DataOwner, Table
 from parties.storage.database import Database
+from parties.storage.owner_budget import OwnerBudget
 from tests.parties.support import OWNERS, make_codes, make_config, running_servers
 
 Certificates = dict[str, CertificateFiles]
@@ -187,7 +188,8 @@ async def test_owner_that_no_server_would_take_is_not_charged(
             close_enrollment(store)
         with pytest.raises(SubmissionRefused, match=words):
             await submit_rows(owner, make_codes(20), capacity=None, state=None, progress=Progress())
-    assert not budget.exists()
+    found = OwnerBudget(budget)
+    assert (found.datasets(), found.intended()) == ([], [])
 
 
 async def test_owner_is_charged_and_sends_where_servers_take_it(
