@@ -106,6 +106,7 @@ def study(
                 "key": pinned_key_in(own.cert).key,
                 "clients": names,
                 "minimum": max(3, clients // 2),
+                "variant": "private",
             },
             "tls": {"ca": str(own.ca), "cert": str(own.cert), "key": str(own.key)},
             "timeouts": {"connect_s": 120.0, "receive_s": _LONGEST_S},

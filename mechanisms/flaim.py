@@ -3,7 +3,8 @@
 ``run_flaim`` is the server's side of Algorithm 1 of the FLAIM paper, for every variant. It runs against two interfaces:
 ``Federation`` (the clients) and ``FlaimEstimator`` (the model).
 
-The client's side is ``mechanisms.flaim_client``; messages are ``mechanisms.flaim_messages``.
+The client's side is ``mechanisms.flaim_client``; messages are ``mechanisms.flaim_messages``;
+``mechanisms.flaim_participants`` draws the participants of a round.
 
 All values here are public. Counts stay behind ``Federation``.
 
@@ -34,13 +35,9 @@ from mechanisms.flaim_client import selectable
 from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
-from mechanisms.sampling import RandomBytes
 from mechanisms.scores import MAX_CANDIDATES
 from mechanisms.totals import NoisyTotal, rows_per_client
 from mechanisms.workload import Workload
-
-# Most draws of participants before an error.
-MAX_DRAWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,7 @@ class FlaimMeasurement:
     """A released sum: ``noisy`` float64 (n_q,) counts of candidate ``candidate``, in C order, in rows.
 
     ``deviation`` is that of the noise in each count; ``contributors`` are the clients whose rows are in it. ``one_way``
-    is true if the marginal was measured of all participants rather than chosen.
+    is true if the marginal was measured of all participants rather than chosen (with the variant pairs, all are).
     """
 
     round: int
@@ -172,7 +169,7 @@ async def run_flaim(
     on_round: Callable[[FlaimRound], None] = lambda done: None,
     history: Sequence[FlaimRound] = (),
 ) -> FlaimResult:
-    """Runs FLAIM; ``schedule`` is ``settings.schedule(columns)``.
+    """Runs FLAIM; ``schedule`` is ``settings.schedule`` of its ``common`` marginals.
 
     Args:
         on_round: called after each round.
@@ -204,7 +201,7 @@ async def run_flaim(
     # Algorithm 1, lines 3 to 15: every participant chooses, the sums are taken, the model is fitted.
     before: Model | None = None
     number = next_round(settings, history)
-    while number <= schedule.rounds:
+    while number <= last_round(settings, schedule):
         model, allowed = await estimator.estimate(run.targets(), spent=run.spent, final=False)
         if schedule.adaptive:
             schedule.advance(number, settled=before is not None and run.settled(before, model))
@@ -232,6 +229,11 @@ def next_round(settings: FlaimSettings, history: Sequence[FlaimRound]) -> int:
     return max([first, *(done.round + 1 for done in history)])
 
 
+def last_round(settings: FlaimSettings, schedule: Schedule) -> int:
+    """Returns the number of the last round, as far as known: more than clients pay for if they take turns."""
+    return settings.rounds if settings.turns < settings.rounds else schedule.rounds
+
+
 def round_events(
     workload: Workload, settings: FlaimSettings, schedule: Schedule, number: int
 ) -> tuple[Event, ...]:
@@ -239,6 +241,8 @@ def round_events(
 
     The one-way marginals of the first round are paid already.
     """
+    if settings.is_paid(number):
+        return ()
     events = schedule.events(number)
     if number == 1 and settings.one_way_each_round:
         return events[: -len(workload.one_way)]
@@ -263,6 +267,7 @@ class _Run:
         self._federation = federation
         self._ledger = ledger
         self._rounds = list(history)
+        self._common = settings.common(workload)
 
     def check(self) -> None:
         """Raises ``FlaimError`` if the clients or the workload do not fit the settings."""
@@ -352,9 +357,10 @@ class _Run:
         present = tuple(sorted(there if chooses else members))
         measurements: list[FlaimMeasurement] = []
         if len(present) >= settings.min_participants:
-            marginals = settings.chosen * chooses + len(self._workload.one_way) * one_way
+            marginals = settings.chosen * chooses + len(self._common) * one_way
             event = settings.sum_noise(self._schedule.sigma).event
-            self._charge(number, MEASURE, (event,) * marginals)
+            if not settings.is_paid(number):
+                self._charge(number, MEASURE, (event,) * marginals)
             requests = self._requests(number, present, choosers, one_way=one_way)
             sums = await self._federation.aggregate(requests)
             for request, total in zip(requests, sums, strict=True):
@@ -376,7 +382,8 @@ class _Run:
     ) -> list[SumRequest]:
         sigma = self._schedule.sigma
         if self._settings.grouping == "union":
-            layout = Layout(number, 0, len(present), sigma, one_way, tuple(choosers))
+            more = self._common[len(self._workload.one_way) :] if one_way else ()
+            layout = Layout(number, 0, len(present), sigma, one_way, more or tuple(choosers))
             return [SumRequest(layout, present)]
         parts: list[tuple[bool, tuple[int, ...], tuple[int, ...]]] = []
         if one_way:
@@ -390,14 +397,14 @@ class _Run:
     def _measurements(
         self, request: SumRequest, total: Sums, choosers: Mapping[int, tuple[int, ...]]
     ) -> Iterator[FlaimMeasurement]:
-        layout, survivors = request.layout, set(total.survivors)
+        layout, survivors, common = request.layout, set(total.survivors), set(self._common)
         if total.counts.shape != (layout.cells(self._workload),) or not survivors:
             raise FlaimError("a sum does not have its layout's length, or is over nobody")
         start = 0
-        for position, candidate in enumerate(layout.marginals(self._workload)):
+        for candidate in layout.marginals(self._workload):
             cells = self._workload.slice(candidate)
             end = start + cells.stop - cells.start
-            everybody = layout.one_way and position < len(self._workload.one_way)
+            everybody = layout.one_way and candidate in common
             members = request.members if everybody else choosers[candidate]
             contributors = tuple(client for client in members if client in survivors)
             # If all its choosers have left, the marginal is noise and nothing else.
@@ -526,29 +533,3 @@ class _Run:
             stopped,
             tuple(self._federation.population),
         )
-
-
-def draw_participants(
-    clients: Sequence[int], settings: FlaimSettings, random_bytes: RandomBytes
-) -> tuple[int, ...]:
-    """Draws a round's participants: each client with probability p, all drawn again while they are too few.
-
-    The draw does not depend on the data, and our account claims no amplification from it, so that drawing again costs
-    nothing. Raises ``RoundLost`` if it cannot succeed.
-    """
-    least = settings.min_participants
-    if len(clients) < least:
-        raise RoundLost(f"{len(clients)} clients are there; min_participants = {least}")
-    # 53 random bits below ceil(2^53 p), for each client.
-    threshold = math.ceil(settings.participation * 2.0**53)
-    for _ in range(MAX_DRAWS):
-        bits = np.frombuffer(random_bytes(8 * len(clients)), "<u8") >> np.uint64(11)
-        drawn = tuple(
-            c for c, taken in zip(clients, bits < np.uint64(threshold), strict=True) if taken
-        )
-        if len(drawn) >= least:
-            return drawn
-    raise RoundLost(
-        f"no {least} participants in {MAX_DRAWS} draws at participation = {settings.participation} of "
-        f"{len(clients)} clients: raise it, or lower min_participants"
-    )

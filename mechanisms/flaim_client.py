@@ -95,7 +95,12 @@ class FlaimClient:
         self._latest, self._round, self._chosen = place
 
     def chose_of(self, layout: Layout) -> bool:
-        """Returns whether a sum has any choice of this client in its round that is not counted yet."""
+        """Returns whether a sum has any choice of this client in its round that is not counted yet.
+
+        With ``pairs`` every client counts everything.
+        """
+        if self._settings.variant == "pairs":
+            return True
         return layout.round == self._round and not set(layout.chosen).isdisjoint(self._chosen)
 
     def choose(self, brief: Brief) -> tuple[int, ...]:
@@ -130,6 +135,8 @@ class FlaimClient:
         if layout.round < self._latest:
             raise FlaimError(f"a layout for round {layout.round} after a brief for {self._latest}")
         mine = set(self._chosen) if layout.round == self._round else set()
+        if self._settings.variant == "pairs":
+            mine = set(self._settings.common(self._workload))
         filled = [i for i in layout.chosen if i in mine]
         self._check_layout(layout)
         marginals = len(filled) + (len(self._workload.one_way) if layout.one_way else 0)
@@ -176,6 +183,10 @@ class FlaimClient:
         by_query = self._settings.grouping == "query"
         if by_query and layout.one_way + len(layout.chosen) != 1:
             raise FlaimError("a sum over several queries; this run takes each by itself")
+        if self._settings.variant == "pairs" and layout.marginals(
+            self._workload
+        ) != self._settings.common(self._workload):
+            raise FlaimError("a sum of other marginals than all columns and pairs, as agreed")
         least = 1 if by_query and not layout.one_way else self._settings.min_participants
         if layout.clients < least:
             raise FlaimError(f"a sum over {layout.clients} clients; {least} were agreed on")

@@ -4,8 +4,8 @@
 
 All values here are public. Every side makes the same record from its own configuration.
 
-Source: FLAIM paper (Maddock, Cormode, Maple, KDD 2024), Algorithm 1 and Lemma 4.1. Deviation: each client pays for its
-local measurements, see README.md.
+Source: FLAIM paper (Maddock, Cormode, Maple, KDD 2024), Algorithm 1 and Lemma 4.1. Deviations: each client pays for its
+local measurements, and the variant ``pairs`` is not the paper's, see README.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from mechanisms.events import (
     SumOfDiscreteGaussiansEvent,
     check_positive,
 )
+from mechanisms.workload import Workload
 
-FlaimVariant: TypeAlias = Literal["naive", "oracle", "private", "random", "naivebayes"]
+FlaimVariant: TypeAlias = Literal["naive", "oracle", "private", "random", "naivebayes", "pairs"]
 Grouping: TypeAlias = Literal["union", "query"]
 NoiseMaker: TypeAlias = Literal["server", "distributed"]
 Sizes: TypeAlias = Literal["estimated", "public"]
@@ -71,7 +72,8 @@ class FlaimSettings:
         rho: the zCDP budget.
         rounds: T, unused when ``annealed``.
         local_rounds: s, the choices of one client in one round.
-        participation: the rate p of Poisson sampling, drawn again while fewer than ``min_participants`` are drawn.
+        participation: the rate p of Poisson sampling, drawn again while fewer than ``min_participants`` are drawn; for
+            ``pairs`` the share of the rounds that one client takes part in.
         min_participants: a sum over fewer clients is never opened.
         measure_share: r.
         grouping: union: one sum over all chosen queries; query: one sum for each chosen query, among its choosers.
@@ -151,6 +153,10 @@ class FlaimSettings:
         self._check_together()
 
     def _check_together(self) -> None:
+        if self.variant == "pairs" and not (self.grouping == "union" and self.combine):
+            raise ValueError(
+                "variant = 'pairs' measures the same marginals of all participants: grouping is union, combine is true"
+            )
         if not self.selects and (self.tau != "none" or self.annealed):
             raise ValueError(
                 f"variant = {self.variant!r} makes no private choices: tau is none, and it is not annealed"
@@ -168,8 +174,9 @@ class FlaimSettings:
         """Returns the settings of one of the paper's variants, with ``changes`` by name (Figure 2's ablations).
 
         naive: no additions. oracle: tau oracle, weighted. private: tau proxy, combine, weighted. random: choices are
-        uniform and cost nothing. naivebayes: one-way marginals only, in every round, weighted. Raises ``ValueError``
-        for an unknown variant or setting.
+        uniform and cost nothing. naivebayes: one-way marginals only, in every round, weighted. pairs (not of the
+        paper): one-way and two-way marginals in every round, weighted. Raises ``ValueError`` for an unknown variant or
+        setting.
         """
         presets: dict[str, dict[str, object]] = {
             "naive": {},
@@ -177,6 +184,7 @@ class FlaimSettings:
             "private": {"tau": "proxy", "combine": True, "weighted": True},
             "random": {},
             "naivebayes": {"combine": True, "weighted": True},
+            "pairs": {"combine": True, "weighted": True},
         }
         if variant not in presets:
             raise ValueError(f"variant = {variant!r}; it is one of {', '.join(presets)}")
@@ -193,7 +201,27 @@ class FlaimSettings:
     @property
     def chosen(self) -> int:
         """Number of queries that each participant adds to a round's sums."""
-        return 0 if self.variant == "naivebayes" else self.local_rounds
+        return 0 if self.variant in ("naivebayes", "pairs") else self.local_rounds
+
+    @property
+    def turns(self) -> int:
+        """Most rounds that one client takes part in, which are those that it pays for: all but for ``pairs``."""
+        if self.variant == "pairs":
+            return max(1, math.floor(self.participation * self.rounds))
+        return self.rounds
+
+    def is_paid(self, number: int) -> bool:
+        """Returns whether round ``number`` costs nothing more: the rounds before it paid for all turns of a client.
+
+        All rounds of ``pairs`` cost the same, and there is no round 1.
+        """
+        return self.turns < self.rounds and max(0, number - 1) >= self.turns
+
+    def common(self, workload: Workload) -> tuple[int, ...]:
+        """Returns the candidates that a sum over all participants measures: columns, and for ``pairs`` pairs."""
+        pairs = self.variant == "pairs"
+        two = [i for i, clique in enumerate(workload.candidates) if pairs and len(clique) == 2]
+        return (*workload.one_way, *two)
 
     @property
     def local_measurements(self) -> int:
@@ -207,7 +235,10 @@ class FlaimSettings:
 
     @property
     def round_iterations(self) -> int:
-        """Iterations of an estimate between two rounds; 0 if that model is not used."""
+        """Iterations of an estimate before the last; 0 if that model is not used."""
+        if self.variant == "pairs":
+            # Each of many steps fits a model that differs by one pair.
+            return max(1, self.iterations // 4)
         return self.iterations if self.selects else 0
 
     @property
@@ -216,9 +247,10 @@ class FlaimSettings:
         return self.min_participants - self.corrupt
 
     def schedule(self, columns: int) -> Schedule:
-        """Returns the division of the budget over the rounds, for a domain of ``columns``.
+        """Returns the division of the budget over the rounds that one client pays for (``turns``).
 
-        A new object for each run. Raises ``ValueError`` if the budget is too small for it.
+        ``columns`` is the number of marginals that are measured of all participants, of columns or pairs: the length of
+        ``common``. A new object for each run. Raises ``ValueError`` if the budget is too small for it.
         """
         variant = self._plan_variant
         if self.annealed:
@@ -234,7 +266,7 @@ class FlaimSettings:
             )
         plan: Plan = fixed_rounds_plan(
             self.rho,
-            self.rounds,
+            self.turns,
             columns,
             measure_share=self.measure_share,
             noise="discrete-gaussian",
@@ -246,6 +278,9 @@ class FlaimSettings:
 
     @property
     def _plan_variant(self) -> Variant:
+        if self.variant == "pairs":
+            # All rounds measure the same marginals, as those of naivebayes do; these are more.
+            return "naivebayes"
         if self.variant in ("random", "naivebayes"):
             return self.variant
         return "private" if self.one_way_each_round else "naive"

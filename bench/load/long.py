@@ -233,6 +233,7 @@ def _config(shape: Shape) -> Config:
             "rows_per_client": -(-shape.rows // shape.clients),
             "participation": shape.participation,
         },
+        **({"flaim": {"variant": "private"}} if shape.method == FLAIM else {}),
         **Domain(tuple(Integer(name, 0, CODES - 1, CODES) for name in _names(shape))).to_dict(),
     }
     return config_from_dict(document, source="long", base=Path())

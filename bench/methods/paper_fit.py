@@ -33,6 +33,7 @@ from mechanisms.domain import Clique
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.inference import JunctionTree
 from mechanisms.model import Model
+from mechanisms.pair_choice import flaim_estimator as run_estimator
 from mechanisms.pgm import FederatedEstimator, PgmEstimator
 from mechanisms.workload import Workload
 
@@ -198,13 +199,7 @@ def flaim_estimator(
         return PaperFederatedEstimator(
             workload, rows=rows, factor=factor, max_model_mb=settings.max_model_mb
         )
-    return FederatedEstimator(
-        workload,
-        iterations=how.round_iterations,
-        final_iterations=how.final_iterations,
-        max_model_mb=how.max_model_mb,
-        descent=_descent(settings),
-    )
+    return run_estimator(workload, how, descent=_descent(settings))
 
 
 def judged(estimator: PgmEstimator) -> tuple[Model, Tables]:

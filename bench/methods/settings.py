@@ -36,6 +36,8 @@ OURS, PAPER, STOPPING = "ours", "paper", "stopping"
 ESTIMATORS = (OURS, PAPER, STOPPING)
 METHODS = ("aim", "distaim", *FLAIM_METHODS)
 """Central AIM; DistAIM; FLAIM's variants (naive, oracle, private) and the baselines random and naivebayes."""
+PAIRS = "pairs"
+"""FLAIM's default in this project, which no paper has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ class Settings:
     def __post_init__(self) -> None:
         for what, value, known in (
             ("dataset", self.dataset, NAMES),
-            ("method", self.method, METHODS),
+            ("method", self.method, (*METHODS, PAIRS)),
             ("partition", self.partition, SPLITS),
             ("sizes", self.sizes, (PUBLIC, ESTIMATED)),
             ("estimator", self.estimator, ESTIMATORS),
@@ -121,6 +123,8 @@ class Settings:
             raise DatasetError(f"rule {self.rule!r} is for aim and distaim, with first = 'kept'")
         if self.first == FRESH and (self.method != "distaim" or self.mpc):
             raise DatasetError("first = 'fresh' is for distaim without mpc")
+        if self.method == PAIRS and self.estimator == PAPER:
+            raise DatasetError("estimator = 'paper' is for the papers' methods, not for pairs")
         if not self.flaim and self.local_rounds != 1:
             raise DatasetError(f"{self.method} has no local rounds; expected local_rounds = 1")
         for name in ("epsilon", "beta", "skew", "max_model_mb"):
@@ -138,7 +142,7 @@ class Settings:
     @property
     def flaim(self) -> bool:
         """True if the method is one of FLAIM's variants or baselines."""
-        return self.method in FLAIM_METHODS
+        return self.method in (*FLAIM_METHODS, PAIRS)
 
     def relevant(self) -> dict[str, object]:
         """Returns name and value of every setting that the result depends on: central AIM has no clients, and so on."""

@@ -41,7 +41,7 @@ OURS: Mapping[str, str] = {
     "distaim": "distaim",
     "flaim": "private",
 }
-"""Methods, with the utility benchmark's names; FLAIM's is its default variant.
+"""Methods, with the utility benchmark's names; FLAIM's is the variant private.
 
 `standard` is what a draft asks for, all pairs, annealed, by our own rule, central or by servers; the others have the
 papers' rule, rounds and workload. `standard-target` names the column that the table is made to predict.

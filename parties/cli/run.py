@@ -154,7 +154,7 @@ _OWN_OPTIONS = (
     help=f"DistAIM: {', '.join(NOISES)}. FLAIM and silos: {', '.join(FLAIM_NOISES)}, who adds it.",
 )
 @click.option(
-    "--variant", type=click.Choice(FLAIM_VARIANTS), default=None, help="FLAIM; by default private."
+    "--variant", type=click.Choice(FLAIM_VARIANTS), default=None, help="FLAIM; by default pairs."
 )
 @click.option(
     "--local-rounds", type=int, default=None, help="FLAIM: choices of one client in a round."

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mechanisms.flaim import last_round
 from parties.cli.run_output import (
     budget_line,
     error_line,
@@ -62,7 +63,7 @@ def _run_flaim(request: FederationRequest) -> None:
     folder = open_flaim_folder(trial, request.out, simulate=simulate)
     settings = settings_of(trial.config)
     method = partial(run_flaim, trial, folder, simulate=simulate, processes=given["processes"])
-    rounds = settings.schedule(len(trial.config.domain.columns)).rounds
+    rounds = last_round(settings, settings.schedule(len(settings.common(trial.workload))))
     goes_on = not (simulate or settings.annealed)
     report = run_trial_in_folder(trial, folder, method, rounds=rounds, goes_on=goes_on)
     print_result(report, folder, flaim_closing_lines, as_json=request.as_json)

@@ -50,7 +50,7 @@ LINKS = BY_KEY, BY_ORDER = "key", "order"
 UNITS = ROW, PERSON = "row", "person"
 FLAIM_MIN_CLIENTS = 3
 """Minimum number of clients in a secure sum."""
-FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes")
+FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes", "pairs")
 FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
 FLAIM_SIZES = ("estimated", "public")
@@ -446,7 +446,7 @@ class FlaimSection:
     WHO: ClassVar[str] = "clients"
     TURN: ClassVar[str] = "round"
 
-    variant: str = "private"
+    variant: str = "pairs"
     local_rounds: int = 1
     grouping: str = "union"
     noise: str = "server"

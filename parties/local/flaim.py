@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mechanisms.flaim import FlaimResult, FlaimRound
+from mechanisms.flaim import FlaimResult, FlaimRound, last_round
 from mechanisms.flaim_settings import FlaimSettings
 from parties.config import Config
 from parties.config.algorithms import silo_algorithms
@@ -65,7 +65,7 @@ async def run_simulation(trial: Trial, folder: RunFolder, *, progress: Progress)
     owners = trial.partition.owners
     tables = [trial.codes[owners == index] for index in range(trial.partition.clients)]
 
-    rounds = settings.schedule(len(config.domain.columns)).rounds
+    rounds = last_round(settings, settings.schedule(len(settings.common(trial.workload))))
     heartbeat = Heartbeat(progress, rounds=rounds)
 
     def on_round(done: FlaimRound) -> None:

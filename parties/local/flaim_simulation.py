@@ -10,7 +10,7 @@ one after the other; bytes are those of the messages, without frames and TLS; wi
 import hashlib
 import secrets
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,13 +29,14 @@ from mechanisms.flaim import (
     Participant,
     SumRequest,
     Sums,
-    draw_participants,
     run_flaim,
 )
 from mechanisms.flaim_client import FlaimClient, true_answers
 from mechanisms.flaim_messages import Brief, Layout, decode_choices, encode_choices
+from mechanisms.flaim_participants import draw_round
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.model import Model
+from mechanisms.pair_choice import flaim_estimator
 from mechanisms.pgm import FederatedEstimator
 from mechanisms.sampling import RandomBytes
 from mechanisms.workload import Workload
@@ -118,12 +119,7 @@ async def simulate(
     ]
     everybody = len(clients) if signed else None
     if estimator is None:
-        estimator = FederatedEstimator(
-            workload,
-            iterations=settings.round_iterations,
-            final_iterations=settings.final_iterations,
-            max_model_mb=settings.max_model_mb,
-        )
+        estimator = flaim_estimator(workload, settings)
     world = _SimulatedFederation(
         clients,
         workload,
@@ -137,7 +133,7 @@ async def simulate(
     )
     world.estimator.on_iteration = on_iteration
     ledger = Ledger(settings.rho)
-    schedule = settings.schedule(len(workload.domain.columns))
+    schedule = settings.schedule(len(settings.common(workload)))
     result = await run_flaim(workload, settings, schedule, world, world, ledger, on_round=on_round)
     seconds = {**world.seconds, "total": time.perf_counter() - started}
     traffic = (
@@ -182,12 +178,14 @@ class _SimulatedFederation:
             minimum=settings.min_participants,
         )
         self._members: tuple[int, ...] = ()
+        self._taken: Counter[int] = Counter()
 
     async def begin_round(self, round: int) -> Sequence[int]:
         """See ``Federation.begin_round``."""
         everybody = [p.client for p in self.population]
         stream = self._streams("participants", round)
-        self._members = draw_participants(everybody, self._settings, stream)
+        self._members = draw_round(everybody, self._taken, self._settings, stream, number=round)
+        self._taken.update(self._members)
         return self._members
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:

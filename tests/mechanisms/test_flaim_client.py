@@ -216,6 +216,32 @@ def test_count_gives_what_was_chosen_and_zeros_elsewhere() -> None:
     assert not owner.count(Layout(1, 1, 3, 2.0, False, (mine,))).any()
 
 
+def test_count_gives_all_columns_and_pairs_in_as_many_rounds_as_are_paid_for() -> None:
+    pairs = FlaimSettings.preset("pairs", rho=0.5, rounds=4, participation=0.5)
+    owner, common = client(CODES, pairs), pairs.common(WORKLOAD)
+    sigma, more = pairs.schedule(len(common)).sigma, common[len(WORKLOAD.one_way) :]
+    counts = table_answers(WORKLOAD, CODES)
+    for round in (0, 3):
+        layout = Layout(round, 0, 3, sigma, True, more)
+        assert owner.chose_of(layout)
+        expected = np.concatenate([counts[WORKLOAD.slice(i)] for i in common])
+        assert (owner.count(layout) == expected).all()
+    charged = [entry.event for entry in owner.ledger.entries]
+    assert charged == [DiscreteGaussianEvent(sigma)] * (2 * len(common))
+    with pytest.raises(BudgetExceeded, match="round 4"):
+        owner.count(Layout(4, 0, 3, sigma, True, more))
+    # Another noise, or a sum of something else, is not what was agreed.
+    fresh = client(CODES, pairs)
+    with pytest.raises(BudgetExceeded):
+        fresh.count(Layout(0, 0, 3, sigma / 2, True, more))
+    for one_way, chosen in ((True, more[1:]), (False, more), (True, ())):
+        with pytest.raises(FlaimError, match="as agreed"):
+            fresh.count(Layout(0, 0, 3, sigma, one_way, chosen))
+    with pytest.raises(FlaimError, match="makes no choices"):
+        fresh.choose(brief())
+    assert fresh.ledger.entries == []
+
+
 @pytest.mark.parametrize("grouping", ["union", "query"])
 def test_count_refuses_other_rounds_and_sums_over_too_few(grouping: str) -> None:
     owner = client(CODES, settings_of(min_participants=5, grouping=grouping))

@@ -14,6 +14,8 @@ from mechanisms.accounting import (
     rho_from_epsilon_delta,
 )
 from mechanisms.flaim_settings import FLAIM_VARIANTS, FlaimSettings
+from mechanisms.workload import draw_workload
+from tests.mechanisms.tables import domain_of
 
 RHO = rho_from_epsilon_delta(1.0, 1e-5)
 COLUMNS = 14
@@ -49,6 +51,9 @@ def events(settings: FlaimSettings) -> list[object]:
         ({"variant": "random", "tau": "proxy"}, "tau"),
         ({"variant": "naivebayes", "annealed": True}, "annealed"),
         ({"variant": "random", "combine": True}, "combine"),
+        ({"variant": "pairs", "grouping": "query"}, "grouping is union"),
+        ({"variant": "pairs", "tau": "proxy"}, "tau"),
+        ({"variant": "pairs", "annealed": True}, "annealed"),
         ({"speed": 1}, "speed"),
     ],
 )
@@ -111,6 +116,39 @@ def test_schedule_divides_all_of_the_budget(
     assert float(cost) == pytest.approx(RHO, rel=1e-12)
     share = 0.9 if selections else 1.0
     assert gaussians[0].sigma == pytest.approx(math.sqrt(measurements / (2 * share * RHO)))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "participation", "turns"),
+    [(10, 0.1, 1), (10, 0.19, 1), (10, 0.5, 5), (10, 1.0, 10), (1, 1.0, 1), (3, 0.1, 1)],
+)
+def test_pairs_divide_the_budget_over_the_turns_of_one_client(
+    rounds: int, participation: float, turns: int
+) -> None:
+    settings = FlaimSettings.preset("pairs", rho=RHO, rounds=rounds, participation=participation)
+    workload = draw_workload(domain_of(3, 4, 2, 5), 3, None)
+    common = settings.common(workload)
+    assert [len(workload.candidates[i]) for i in common] == [1] * 4 + [2] * 6
+    assert (settings.turns, settings.chosen, settings.selects) == (turns, 0, False)
+    schedule = settings.schedule(len(common))
+    paid = [number for number in (0, *range(2, rounds + 1)) if not settings.is_paid(number)]
+    assert len(paid) == turns
+    cost = turns * len(common) * Fraction(rho(settings.sum_noise(schedule.sigma).event))
+    assert cost <= Fraction(RHO)
+    assert float(cost) == pytest.approx(RHO, rel=1e-12)
+    assert schedule.sigma == pytest.approx(math.sqrt(turns * len(common) / (2 * RHO)))
+    if turns < rounds:
+        assert cost + cost / turns > Fraction(RHO)
+
+
+def test_other_variants_measure_single_columns_of_everybody_in_rounds_that_all_pay_for() -> None:
+    workload = draw_workload(domain_of(3, 4, 2, 5), 3, None)
+    for variant in FLAIM_VARIANTS:
+        settings = FlaimSettings.preset(variant, rho=RHO, participation=0.1)
+        if variant != "pairs":
+            assert settings.common(workload) == workload.one_way
+            assert settings.turns == settings.rounds
+            assert not settings.is_paid(settings.rounds)
 
 
 @pytest.mark.parametrize("variant", [v for v in FLAIM_VARIANTS if v not in ("oracle", "random")])

@@ -56,6 +56,7 @@ def flaim_config(
         "address": f"127.0.0.1:{free_ports(1)[0]}",
         "key": tls.pinned_key_in(server.cert).key,
         "clients": list(NAMES),
+        "variant": "private",
     }
     table["tls"] = {"ca": str(server.ca), "cert": str(server.cert), "key": str(server.key)}
     table["clients"] = {"expected": 6, "rows_per_client": 100, "minimum": 3, "wait_s": 20.0}

@@ -12,14 +12,17 @@ import pytest
 from mechanisms.accounting import LedgerEntry, rho
 from mechanisms.errors import MechanismError, RoundLost
 from mechanisms.events import event_from_dict
+from mechanisms.flaim import SumRequest
 from mechanisms.flaim_messages import Brief
 from parties.audit.html import render_audit
 from parties.audit.runner import Audit, audit_folder
 from parties.config import CertificateFiles, Config, agreed_digest
+from parties.federation.transcript_schema import LEFT
 from parties.foundation.errors import StoreError
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.federation import NetworkFederation
 from parties.methods.flaim.report import flaim_report
+from parties.methods.flaim.transcript_schema import ROUND
 from parties.report.from_result import read_result
 from parties.session.study import Study
 from parties.storage.database import Database
@@ -103,6 +106,10 @@ def assert_clean(run: Path) -> Audit:
         {"flaim.variant": "naivebayes", "flaim.sizes": "public"},
         {"flaim.grouping": "query", "clients.participation": 0.7, "flaim.sizes": "public"},
         {"run.schedule": "annealed", "run.rounds": None, "flaim.variant": "naive"},
+        {"flaim.variant": "pairs", "flaim.noise": "distributed"},
+        {"flaim.variant": "pairs", "clients.participation": 0.5},
+        {"flaim.variant": "pairs", **MALICIOUS},
+        {"flaim.variant": "pairs", "run.schedule": "annealed", "run.rounds": None},
     ],
     ids=[
         "private",
@@ -113,6 +120,10 @@ def assert_clean(run: Path) -> Audit:
         "naivebayes",
         "by-query",
         "annealed",
+        "pairs",
+        "pairs-in-turns",
+        "pairs-malicious",
+        "pairs-in-as-many-rounds-as-hear-everybody",
     ],
 )
 async def test_audit_passes_an_honest_run(
@@ -208,6 +219,37 @@ async def test_audit_passes_a_run_stopped_before_a_round_was_paid_for(
         patch.setattr(NetworkFederation, "begin_round", nobody)
         await play(config, certificates, tmp_path)
     assert_clean(collect(config, tmp_path, certificates))
+
+
+async def test_audit_passes_turns_that_were_interrupted(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt goes on with the round that was not paid for again, and nobody is asked too often."""
+    values = {"flaim.variant": "pairs", "run.rounds": 4, "clients.participation": 0.5}
+    config = flaim_config(certificates, {**values, "timeouts.receive_s": 3.0})
+
+    async def aggregate(federation: NetworkFederation, requests: Sequence[SumRequest]) -> object:
+        if requests[0].layout.round == 3:
+            raise OSError(errno.EIO, "stopped")
+        return await original(federation, requests)
+
+    original = NetworkFederation.aggregate
+    with monkeypatch.context() as patch:
+        patch.setattr(NetworkFederation, "aggregate", aggregate)
+        with pytest.raises(StoreError, match="stopped"):
+            await play(config, certificates, tmp_path)
+    await play(config, certificates, tmp_path)
+    audit = assert_clean(collect(config, tmp_path, certificates))
+    assert audit.evidence is not None
+    (first, second) = audit.evidence.transcripts[0].attempts
+    charged = [{entry.number("round") for entry in each.of("ledger")} for each in (first, second)]
+    assert charged == [{0, 2}, set()]
+    begun = [[entry.number("round") for entry in each.notes(ROUND)] for each in (first, second)]
+    assert begun == [[0, 2, 3], [3, 4]]
+    # Six clients, each in two of four sums of three: nobody was refused.
+    assert not list(second.notes(LEFT))
+    with Database(tmp_path / "server" / "store", config.digest(), LEDGER) as database:
+        assert len(DurableLedger(database).entries) == 2 * 6
 
 
 @pytest.mark.parametrize(
@@ -352,6 +394,61 @@ def test_audit_catches(name: str, honest: Path, certificates: Certificates, tmp_
     assert expected in failed(audit), [c for c in audit.checks if c.status == "fail"]
     assert not audit.ok
     render_audit(audit)
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Path:
+    """Four rounds, of two of which each client is."""
+    folder = tmp_path_factory.mktemp("turns")
+    values = {"flaim.variant": "pairs", "run.rounds": 4, "clients.participation": 0.5}
+    config = flaim_config(certificates, values)
+    asyncio.run(play(config, certificates, folder))
+    run = collect(config, folder, certificates)
+    assert_clean(run)
+    return run
+
+
+def in_the_place_of_another(lines: Lines) -> None:
+    """A client of round 3 takes the place of one in the last round, which has those that are not of round 3."""
+    third, last = (
+        {r["client"] for r in lines if r["kind"] == "client" and r["round"] == number}
+        for number in (3, 4)
+    )
+    often, other = min(third), min(last)
+    assert third.isdisjoint(last)
+    digest = find(lines, "client", client=often)["digest"]
+    for record in lines[index(lines, "note", what="round", round=4) :]:
+        if record["kind"] == "client" and record["client"] == other:
+            record |= {"client": often, "digest": digest}
+        elif record["kind"] in ("sent", "received") and record["peer"] == NAMES.index(other):
+            record["peer"] = NAMES.index(often)
+
+
+def one_turn_not_paid(lines: Lines) -> None:
+    """The second round was lost, and nobody charged it; both turns were taken later."""
+    lines[:] = [
+        record
+        for record in lines
+        if not (record["kind"] in ("opened", "ledger") and record.get("round") == 2)
+    ]
+    recount(lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [(in_the_place_of_another, "clients"), (one_turn_not_paid, "charges")],
+)
+def test_audit_catches_a_turn_that_nobody_pays_for(
+    change: Callable[[Lines], object],
+    expected: str,
+    turns: Path,
+    certificates: Certificates,
+    tmp_path: Path,
+) -> None:
+    run = Path(shutil.copytree(turns, tmp_path / "copy"))
+    edit_server(run, change, certificates[SERVER])
+    audit = audit_folder(run)
+    assert expected in failed(audit), [c for c in audit.checks if c.status == "fail"]
 
 
 async def test_audit_catches_a_sum_that_a_client_has_not_signed_for(

@@ -21,7 +21,12 @@ from tests.until import count_of, nothing_runs, process_of
 
 
 def start(
-    folder: Path, *options: str, clients: int = 4, rounds: int = 3, alike: bool = False
+    folder: Path,
+    *options: str,
+    clients: int = 4,
+    rounds: int = 3,
+    alike: bool = False,
+    variant: str = "private",
 ) -> Run:
     """``alike``: all pairs of columns have nine cells, so that a client with little epsilon chooses at random."""
     config, data = write_small(folder, rounds=rounds)
@@ -29,7 +34,8 @@ def start(
         text = config.read_text().replace('["f", "m"]', '["f", "m", "d"]')
         config.write_text(text.replace("high = 9", "high = 9\nbins = 3"))
     files = [str(config), "--data", str(data), "--out", str(folder / "out")]
-    return Run("run", "--method", "flaim", *files, "--clients", str(clients), *options)
+    options = ("--variant", variant, "--clients", str(clients), *options)
+    return Run("run", "--method", "flaim", *files, *options)
 
 
 def client(folder: Path, index: int) -> int:
@@ -93,6 +99,27 @@ def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> Non
     assert (status, output) == (Status.STORAGE, "")
     assert "holds a finished run" in again.said[-1]
     assert snapshot(out) == before
+
+
+def test_flaim_lets_clients_take_turns_by_default(tmp_path: Path) -> None:
+    config, data = write_small(tmp_path, rounds=2)
+    files = [str(config), "--data", str(data), "--out", str(tmp_path / "out")]
+    run = Run(
+        "run", "--method", "flaim", *files, "--clients", "7", "--participation", "0.5", "--json"
+    )
+    status, output = run.end()
+    assert status == 0, run.said
+    report = json.loads(output)
+    assert (report["method"], report["rounds_done"]) == ("flaim-pairs", 2)
+    sums = report["flaim"]["sums"]
+    assert (sums["by_secagg"], sums["least_clients_behind_one"]) == (2, 3)
+    assert report["flaim"]["setting"]["clients_that_came"] == 7
+    # One sum of three columns and three pairs is paid for, as no client is in both.
+    assert len(report["privacy"]["ledger"]) == 6
+    assert 0.999 < report["privacy"]["rho_spent"] / report["privacy"]["rho_total"] <= 1
+    assert report["flaim"]["choosers"]["chosen_queries"] == 0
+    assert any("took turns" in sentence for sentence in report["trust"])
+    nothing_runs(tmp_path)
 
 
 def test_flaim_goes_on_without_a_client_that_was_killed(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ SERVER = "flaim-server"
 
 
 def config_of(**flaim: object) -> Config:
-    return make_config({"party": None, "clients.expected": 6, "flaim": flaim, "run.epsilon": 5.0})
+    table = {"variant": "private", **flaim}
+    return make_config({"party": None, "clients.expected": 6, "flaim": table, "run.epsilon": 5.0})
 
 
 KEY = BoxKey.generate()

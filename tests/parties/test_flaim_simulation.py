@@ -59,7 +59,7 @@ def test_simulate_spends_the_budget_of_every_variant(variant: str, sizes: str) -
     assert outcome.total == pytest.approx(len(CODES), rel=0 if sizes == "public" else 0.15)
     assert set(outcome.model.domain.names) == set(DOMAIN.names)
     rounds = [done.round for done in outcome.result.rounds]
-    assert rounds == ([0, 2, 3, 4] if variant == "naivebayes" else [0, 1, 2, 3, 4])
+    assert rounds == ([0, 2, 3, 4] if variant in ("naivebayes", "pairs") else [0, 1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("variant", FLAIM_VARIANTS)
@@ -86,6 +86,31 @@ def test_simulate_chooses_no_one_way_marginals_when_they_are_combined() -> None:
     one_way = [m.round for done in outcome.result.rounds for m in done.measurements if m.one_way]
     # Round 1's are taken ahead of it.
     assert sorted(set(one_way)) == [0, 2, 3, 4]
+
+
+def test_simulate_lets_clients_take_turns_with_pairs() -> None:
+    settings = settings_of("pairs", participation=0.25, rho=50.0)
+    assert settings.turns == 1
+    outcome = run(settings)
+    rounds = outcome.result.rounds
+    assert [done.round for done in rounds] == [0, 2, 3, 4]
+    drawn = [client for done in rounds for client in done.participants]
+    assert sorted(drawn) == list(range(len(TABLES)))
+    # The charges of one round are the whole budget, since nobody is in two.
+    assert {entry.round for entry in outcome.ledger} == {0}
+    assert 1 - 1e-9 < float(spent(outcome)) / 50 <= 1
+    assert all(m.one_way for done in rounds for m in done.measurements)
+    assert outcome.result.chosen_queries == 0
+    assert error(outcome) < error(run(settings_of("private", participation=0.25, rho=50.0)))
+
+
+def test_simulate_ends_where_nobody_has_a_turn_left() -> None:
+    settings = settings_of("pairs", participation=0.25, min_participants=5)
+    outcome = run(settings)
+    # Twelve clients make two sums of five at least.
+    sizes = [len(done.participants) for done in outcome.result.rounds]
+    assert sizes == [5, 7]
+    assert "have a turn left" in outcome.result.stopped
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from bench.methods.settings import (
     KEPT,
     METHODS,
     OURS,
+    PAIRS,
     PUBLIC,
     SERVER,
     SUM,
@@ -72,7 +73,7 @@ _INTEGERS, _NUMBERS = Listed(int, "N,...", "whole numbers"), Listed(float, "X,..
     type=NAME_LIST,
     default="aim,distaim,naive,oracle,private",
     show_default=True,
-    help=f"Of {', '.join(METHODS)}.",
+    help=f"Of {', '.join(METHODS)}; or {PAIRS}, which is not the papers'.",
 )
 @click.option(
     "--partition",
@@ -300,7 +301,7 @@ def _combined(
             given["partition"] = NATURAL if given["dataset"] == SYNTHFS else "clustering"
         else:
             given["partition"] = partition
-        if given["method"] not in FLAIM_METHODS:
+        if given["method"] not in (*FLAIM_METHODS, PAIRS):
             # So that one command can have ablations beside methods without them.
             given |= {"tau": None, "combine": None, "local_rounds": 1, "sizes": PUBLIC}
             given["settles"] = SUM

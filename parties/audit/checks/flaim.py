@@ -9,6 +9,7 @@ server sees every sum before the noise (README of `mechanisms`, FLAIM).
 import copy
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,7 +55,7 @@ from parties.federation.transcript_schema import FINISHED, JOINED, LEFT
 from parties.foundation.errors import ConfigError
 from parties.foundation.version import TEXT_EDITION
 from parties.methods.flaim.report import attacker_on, guarantee_of, parameters_of, trust_of
-from parties.methods.flaim.settings import flaim_section, neighbours_text, settings_of
+from parties.methods.flaim.settings import PAIRS, flaim_section, neighbours_text, settings_of
 from parties.methods.flaim.transcript_schema import (
     CHOICES,
     FLAIM_OPENED,
@@ -96,7 +97,12 @@ class FlaimTerms:
     @property
     def schedule(self) -> Schedule:
         """Division of the budget in an attempt that has not begun."""
-        return self.settings.schedule(len(self.workload.domain.columns))
+        return self.settings.schedule(len(self.common))
+
+    @property
+    def common(self) -> tuple[int, ...]:
+        """Candidates that a sum over all participants measures."""
+        return self.settings.common(self.workload)
 
 
 def terms_of(evidence: Evidence) -> FlaimTerms:
@@ -187,9 +193,9 @@ def due_charges(number: int, plan: Schedule, terms: FlaimTerms) -> list[tuple[st
     if number > 0 and settings.selects:
         charges += [(SELECT, plan.selection)] * settings.local_rounds
         charges += [(LOCAL, DiscreteGaussianEvent(plan.sigma))] * settings.local_measurements
-    marginals = settings.chosen * (number > 0) + len(terms.workload.one_way) * _one_way(
-        number, terms
-    )
+    if settings.is_paid(number):
+        return []
+    marginals = settings.chosen * (number > 0) + len(terms.common) * _one_way(number, terms)
     return charges + [(MEASURE, settings.sum_noise(plan.sigma).event)] * marginals
 
 
@@ -260,7 +266,7 @@ def _sums(
 ) -> int:
     """Verifies a round's sums and returns their number: one sum over all, or one per query, some of which may lack."""
     one_way, number = _one_way(round_.number, terms), max(round_.number, 0)
-    candidates = tuple(sorted(chosen))
+    candidates = tuple(sorted(chosen)) or terms.common[len(terms.workload.one_way) :]
     queries = [(one_way, candidates)] if one_way or candidates else []
     if terms.settings.grouping == "query":
         queries = [(True, ())] * one_way + [(False, (c,)) for c in candidates]
@@ -280,16 +286,26 @@ def _sums(
 
 
 def charges(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Verifies that all charges due for an opening were entered before it."""
-    count = 0
+    """Verifies that all charges due for an opening were entered before it.
+
+    Where clients take turns, the rounds after those that everybody pays for need the charges of all of these.
+    """
+    count = entered = 0
     for attempt in evidence.transcripts[0].attempts:
         for round_ in rounds_of(attempt, terms):
             wanted = [step for step, _ in due_charges(round_.number, round_.plan, terms)]
             needed = {CHOICES: len([s for s in wanted if s != MEASURE]), SUMS: len(wanted)}
             made = 0
+            turns = terms.settings.turns * len(terms.common)
+            before = turns if terms.settings.is_paid(round_.number) else 0
             for entry in round_.entries:
                 made += entry.kind == "ledger"
+                entered += entry.kind == "ledger"
                 if entry.kind == "opened":
+                    require(
+                        entered >= before,
+                        f"line {entry.line}: an opening after {entered} charges of the run; {before} pay for it",
+                    )
                     require(
                         made >= needed.get(entry.text("what"), 0),
                         f"line {entry.line}: an opening after {made} charges of its round, before the rest",
@@ -334,6 +350,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
     """
     certificates: dict[str, str] = {}
     seen: set[str] = set()
+    turns: Counter[str] = Counter()
     for attempt in evidence.transcripts[0].attempts:
         for note in (JOINED, LEFT):
             for entry in attempt.notes(note):
@@ -378,6 +395,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                         len(here) >= least,
                         f"line {entry.line}: a sum over {len(here)} clients was opened; {least} is the least",
                     )
+            turns.update(here if any(e.kind == "opened" for e in round_.entries) else ())
             said = round_.note.number("clients")
             started = sum(
                 e.kind == "client" and e.record["accepted"] is True for e in round_.entries
@@ -387,6 +405,12 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                 f"round {round_.number} is said to have {said} clients; {started} are listed",
             )
     require(seen <= set(terms.names), "somebody who is no client of the run joined")
+    if terms.settings.variant == PAIRS:
+        often = max(turns, key=lambda name: turns[name], default="")
+        require(
+            turns[often] <= terms.settings.turns,
+            f"{often!r} is in the sums of {turns[often]} rounds; each client pays for {terms.settings.turns}",
+        )
     return (
         f"{len(seen)} of the run's {len(terms.names)} clients took part, each with one certificate."
     )

@@ -12,6 +12,7 @@ sum without noise. Public: the returned sums.
 import asyncio
 import contextlib
 import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.errors import FlaimError, RoundLost
-from mechanisms.flaim import Participant, SumRequest, Sums, draw_participants
+from mechanisms.flaim import FlaimRound, Participant, SumRequest, Sums
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
+from mechanisms.flaim_participants import draw_round
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.workload import Workload
 from parties.federation.members import ClientExchange
@@ -58,8 +60,9 @@ class NetworkFederation:
         workload: Workload,
         settings: FlaimSettings,
         known: Sequence[Participant] = (),
+        history: Sequence[FlaimRound] = (),
     ) -> None:
-        """Prepares the sums of an attempt; ``known`` are participants of earlier attempts."""
+        """Prepares the sums of an attempt; ``known`` and ``history`` are clients and rounds of earlier attempts."""
         self._sums = sums
         self._workload = workload
         self._settings = settings
@@ -69,6 +72,7 @@ class NetworkFederation:
         # Sealing key of the answers outside SecAgg; it lives as long as this process.
         self._key = BoxKey.generate()
         self._known = {participant.client: participant for participant in known}
+        self._taken = Counter(client for done in history for client in done.participants)
 
     @property
     def population(self) -> Sequence[Participant]:
@@ -82,8 +86,9 @@ class NetworkFederation:
         await self._sums.wait(round)
         present = sorted(self._sums.members.present)
         self._round, self._participants = round, ()
-        drawn = draw_participants(present, self._settings, secrets.token_bytes)
-        self._participants = tuple(drawn)
+        drawn = draw_round(present, self._taken, self._settings, secrets.token_bytes, number=round)
+        self._participants = drawn
+        self._taken.update(drawn)
         self._sums.record.transcript.note(
             ROUND, round=round, clients=len(drawn), present=len(present)
         )

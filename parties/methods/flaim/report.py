@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import ZCDP, LedgerEntry
-from mechanisms.flaim import FlaimResult
+from mechanisms.flaim import FlaimResult, last_round
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.federation.sum_parameters import is_malicious
 from parties.methods.flaim.settings import (
+    PAIRS,
     ReplacementCost,
     flaim_section,
     neighbours_text,
@@ -162,6 +163,8 @@ def guarantee_of(config: Config, result: Mapping[str, Any]) -> dict[str, object]
             server += ", whatever it does"
     elif result["sums"]["plain"]:
         server = "none: it saw sums before their noise, and some clients' counts bare"
+    elif section.variant == PAIRS:
+        server = "none: it saw sums before their noise"
     else:
         server = "none: it saw sums before their noise, and knew who had chosen what"
     hidden = section.noise == "distributed" or not (
@@ -239,6 +242,12 @@ def trust_of(config: Config, result: Mapping[str, Any], *, trial: bool) -> tuple
         )
     selects = section.variant in ("naive", "oracle", "private")
     items.append(_CHOICES_PRIVATE if selects else _CHOICES_FREE)
+    settings = settings_of(config)
+    if settings.turns < settings.rounds:
+        items.append(
+            f"Clients took turns: each was in the sums of {settings.turns} of {settings.rounds} rounds at most, which "
+            "the budget is for. Each one's own ledger refuses more."
+        )
     if section.variant == "oracle":
         items.append(
             "Variant oracle is an experiment: its choices used the pooled table without noise."
@@ -307,5 +316,5 @@ def write_flaim_quality(
 
     Raises StoreError.
     """
-    rounds = settings.schedule(len(workload.one_way)).rounds
+    rounds = last_round(settings, settings.schedule(len(settings.common(workload))))
     write_quality(into, flaim_quality(workload, result, rounds=rounds, codes=codes))

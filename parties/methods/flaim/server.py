@@ -30,13 +30,14 @@ from mechanisms.flaim import (
     FlaimResult,
     FlaimRound,
     Participant,
+    last_round,
     next_round,
     round_events,
     run_flaim,
 )
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
-from mechanisms.pgm import FederatedEstimator
+from mechanisms.pair_choice import flaim_estimator
 from mechanisms.workload import Workload
 from parties.config import Config
 from parties.federation.result import RESULT
@@ -79,7 +80,7 @@ def flaim_plan(config: Config) -> FederationPlan:
     settings, digest = check_flaim(study), study.workload.digest()
     return FederationPlan(
         rho=settings.rho,
-        rounds=settings.schedule(len(study.workload.domain.columns)).rounds,
+        rounds=last_round(settings, settings.schedule(len(settings.common(study.workload)))),
         at_most=settings.annealed,
         digest=digest,
         protocol=FLAIM_PROTOCOL,
@@ -97,7 +98,7 @@ def flaim_plan(config: Config) -> FederationPlan:
 
 def _open(study: Study, settings: FlaimSettings, session: FederationSession) -> ServerRun | None:
     history = RoundJournal(session.database.directory / "rounds", study.workload)
-    schedule = settings.schedule(len(study.workload.domain.columns))
+    schedule = settings.schedule(len(settings.common(study.workload)))
     ended = (session.directory / RESULT).exists()
     if _is_over(study, settings, session.before, history=history, ended=ended):
         return None
@@ -120,7 +121,7 @@ def _open(study: Study, settings: FlaimSettings, session: FederationSession) -> 
         before=len(history.population),
         resumed=resumed,
         # The server needs no clients if only the final model is left.
-        needs_clients=not history.rounds or number <= schedule.rounds,
+        needs_clients=not history.rounds or number <= last_round(settings, schedule),
     )
 
 
@@ -133,15 +134,15 @@ def _is_over(
     clients are invited, if there is no result and the budget does not cover the first sums.
     """
     workload = study.workload
-    schedule = settings.schedule(len(workload.domain.columns))
+    schedule = settings.schedule(len(settings.common(workload)))
     needed: Sequence[Event]
     if settings.annealed or not history.rounds:
-        needed = (settings.sum_noise(schedule.sigma).event,) * len(workload.one_way)
+        needed = (settings.sum_noise(schedule.sigma).event,) * len(settings.common(workload))
     elif not ended:
         return False
     else:
         number = next_round(settings, history.rounds)
-        if number > schedule.rounds:
+        if number > last_round(settings, schedule):
             return True
         needed = round_events(workload, settings, schedule, number)
     try:
@@ -172,13 +173,10 @@ class _FlaimRun:
     ) -> ComputedRun:
         """Runs the algorithm and writes its files."""
         workload, settings = self.study.workload, self.settings
-        federation = NetworkFederation(sums, workload, settings, self.history.population)
-        inner = FederatedEstimator(
-            workload,
-            iterations=settings.round_iterations,
-            final_iterations=settings.final_iterations,
-            max_model_mb=settings.max_model_mb,
+        federation = NetworkFederation(
+            sums, workload, settings, self.history.population, self.history.rounds
         )
+        inner = flaim_estimator(workload, settings)
         inner.on_iteration = heartbeat.iteration
 
         def on_round(done: FlaimRound) -> None:

@@ -6,6 +6,7 @@ stands wherever FLAIM's epsilon is printed. ``ReplacementCost`` is the cost of o
 public: tables of one size are then the neighbours. All values here are public. Source: `mechanisms` README.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -49,11 +50,11 @@ def settings_of(config: Config) -> FlaimSettings:
         settings = FlaimSettings.preset(
             section.variant,
             rho=rho_from_epsilon_delta(run.epsilon, run.delta),
-            rounds=run.rounds,
+            rounds=_rounds(config),
             local_rounds=section.local_rounds,
             participation=config.clients.participation,
             min_participants=section.minimum,
-            annealed=run.schedule == ANNEALED,
+            annealed=run.schedule == ANNEALED and section.variant != PAIRS,
             measure_share=run.measure_share,
             grouping=section.grouping,
             noise=section.noise,
@@ -68,6 +69,16 @@ def settings_of(config: Config) -> FlaimSettings:
     except ValueError as problem:
         raise ConfigError(config.source, "flaim", f"cannot be carried out: {problem}") from problem
     return settings
+
+
+def _rounds(config: Config) -> int:
+    """Returns the rounds of a run: with the variant pairs and no fixed number, as many as hear every client.
+
+    At least two, so that a lost one leaves half of the budget.
+    """
+    if flaim_section(config).variant == PAIRS and config.run.schedule == ANNEALED:
+        return max(2, math.ceil(1 / config.clients.participation))
+    return config.run.rounds
 
 
 def flaim_release(config: Config) -> Release:
@@ -156,6 +167,11 @@ def check_flaim(study: Study) -> FlaimSettings:
         )
     query = max(study.workload.candidates, key=study.workload.domain.size)
     cells = sum(study.workload.domain.shape) + study.workload.domain.size(query)
+    if settings.variant == PAIRS:
+        sizes = study.workload.domain
+        cells = sum(
+            sizes.size(study.workload.candidates[i]) for i in settings.common(study.workload)
+        )
     if cells > MAX_LENGTH:
         raise ConfigError(
             study.config.source,
@@ -172,7 +188,7 @@ def flaim_noise(study: Study, rows: float) -> tuple[int, list[CellNoise]]:
     ``rows`` are those of all clients; a sum covers the rows of a round's participants.
     """
     settings, clients = settings_of(study.config), study.config.clients.expected
-    schedule = settings.schedule(len(study.config.domain.columns))
+    schedule = settings.schedule(len(settings.common(study.workload)))
     members = max(settings.min_participants, round(settings.participation * clients))
     sigma = settings.sum_noise(schedule.sigma).deviation(members)
     return members, list(cell_noise(study.workload, rows * members / clients, sigma))
@@ -188,6 +204,9 @@ def neighbours_text(section: FlaimSection) -> str:
         return of_row
     return f"{of_row}, its declared number of rows, which is public, being the same"
 
+
+PAIRS = "pairs"
+"""Variant that measures all columns and pairs of all participants, and chooses among what was released."""
 
 ORACLE = "oracle"
 """Variant whose choices look at everybody's rows: an experiment, not private."""
