@@ -25,8 +25,8 @@ def draw_round(
     clients: Sequence[int],
     taken: Mapping[int, int],
     settings: FlaimSettings,
-    random_bytes: RandomBytes,
     *,
+    random_bytes: RandomBytes,
     number: int,
 ) -> tuple[int, ...]:
     """Draws the participants of round ``number`` among ``clients``; ``taken`` counts the rounds of each before.

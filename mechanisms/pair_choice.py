@@ -64,7 +64,7 @@ class PairsEstimator(FederatedEstimator):
         waiting = merge((candidates[i], target) for i, target in targets)
         waiting = {clique: target for clique, target in waiting.items() if len(clique) > 1}
         released = {clique: projected(target.mean) for clique, target in waiting.items()}
-        while best := self._best(model, allowed, waiting, released):
+        while best := self._best(model, allowed, waiting=waiting, released=released):
             entered.append((number[best], waiting.pop(best)))
             model, allowed = super()._estimate(entered, _ROOM, False)
         return super()._estimate(entered, 1.0, True)
@@ -73,6 +73,7 @@ class PairsEstimator(FederatedEstimator):
         self,
         model: Model,
         allowed: NDArray[np.bool_],
+        *,
         waiting: dict[Clique, Target],
         released: dict[Clique, NDArray[np.float64]],
     ) -> Clique | None:

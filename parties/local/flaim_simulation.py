@@ -184,7 +184,9 @@ class _SimulatedFederation:
         """See ``Federation.begin_round``."""
         everybody = [p.client for p in self.population]
         stream = self._streams("participants", round)
-        self._members = draw_round(everybody, self._taken, self._settings, stream, number=round)
+        self._members = draw_round(
+            everybody, self._taken, self._settings, random_bytes=stream, number=round
+        )
         self._taken.update(self._members)
         return self._members
 

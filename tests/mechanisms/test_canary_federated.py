@@ -7,6 +7,7 @@ that, losses are those of choices and of Gaussian noise, and bounds hold for eve
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from mechanisms.fixed_point import encode_rows
 from mechanisms.flaim import Participant, SumRequest, Sums, run_flaim
 from mechanisms.flaim_client import FlaimClient
 from mechanisms.flaim_messages import Brief
+from mechanisms.flaim_participants import draw_round
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
 from mechanisms.mr_mtl import MtlSettings, run_mtl
@@ -92,12 +94,25 @@ class Twins(FlaimClient):
 class Clients:
     """The participants of FLAIM, of which the first has a twin; the server adds the noise."""
 
-    def __init__(self, clients: Sequence[FlaimClient], stream: RandomBytes, share: float) -> None:
+    def __init__(
+        self,
+        clients: Sequence[FlaimClient],
+        settings: FlaimSettings,
+        stream: RandomBytes,
+        share: float,
+    ) -> None:
         self.population = tuple(Participant(k, None) for k in range(len(clients)))
-        self._clients, self._stream, self._share = clients, stream, share
+        self._clients, self._settings = clients, settings
+        self._stream, self._share = stream, share
+        self._taken: Counter[int] = Counter()
 
     async def begin_round(self, round: int) -> Sequence[int]:
-        return [one.client for one in self.population]
+        everybody = [one.client for one in self.population]
+        drawn = draw_round(
+            everybody, self._taken, self._settings, random_bytes=self._stream, number=round
+        )
+        self._taken.update(drawn)
+        return drawn
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
         received = Brief.decode(brief.encode(), WORKLOAD)
@@ -159,12 +174,12 @@ async def flaim_losses(
         patch.setattr(mechanisms.flaim_client, "discrete_gaussian_noise", local)
         others = [
             FlaimClient(random_codes(seed + k), WORKLOAD, settings, random_bytes=stream)
-            for k in (1, 2)
+            for k in range(1, 3 if settings.turns == settings.rounds else 9)
         ]
-        clients = Clients([own, *others], stream, share)
+        clients = Clients([own, *others], settings, stream, share)
         ledger = Ledger(settings.rho)
         estimator = FederatedEstimator(WORKLOAD, iterations=2, final_iterations=1)
-        schedule = settings.schedule(len(DOMAIN.names))
+        schedule = settings.schedule(len(settings.common(WORKLOAD)))
         await run_flaim(WORKLOAD, settings, schedule, clients, estimator, ledger)
         assert own.ledger.spent <= settings.rho
         found.append(own.loss)
@@ -179,8 +194,10 @@ FLAIM = {
     "naivebayes": FlaimSettings.preset("naivebayes", rho=RHO, rounds=3),
     "annealed": FlaimSettings.preset("private", rho=RHO, annealed=True),
     "by query": FlaimSettings.preset("private", rho=RHO, rounds=3, grouping="query"),
+    "pairs": FlaimSettings.preset("pairs", rho=RHO, rounds=3),
 }
 FLAIM = {name: replace(each, participation=1.0) for name, each in FLAIM.items()}
+FLAIM["pairs in turns"] = replace(FLAIM["pairs"], participation=0.4)
 
 
 @pytest.mark.parametrize("name", FLAIM)
@@ -212,11 +229,12 @@ async def test_check_sees_a_client_that_chooses_more_sharply_than_it_says(
         check(found, widest)
 
 
+@pytest.mark.parametrize("name", ["private", "pairs in turns"])
 async def test_check_sees_a_server_of_flaim_with_less_noise_than_it_says(
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A control: a third of the deviation, with the charge of before."""
-    found, widest = await flaim_losses(FLAIM["private"], FEW, monkeypatch, seed=4, share=1 / 3)
+    found, widest = await flaim_losses(FLAIM[name], FEW, monkeypatch, seed=4, share=1 / 3)
     with pytest.raises(AssertionError):
         check(found, widest)
 

@@ -97,5 +97,7 @@ def test_draw_turns_is_lost_without_clients_that_have_one_left() -> None:
 def test_draw_round_draws_anew_in_the_papers_variants() -> None:
     settings = settings_of(10, 1.0, "private")
     taken = dict.fromkeys(range(5), 10)
-    drawn = draw_round(range(5), taken, settings, random.Random(4).randbytes, number=10)
+    drawn = draw_round(
+        range(5), taken, settings, random_bytes=random.Random(4).randbytes, number=10
+    )
     assert drawn == (0, 1, 2, 3, 4)

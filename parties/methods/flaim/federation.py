@@ -86,7 +86,9 @@ class NetworkFederation:
         await self._sums.wait(round)
         present = sorted(self._sums.members.present)
         self._round, self._participants = round, ()
-        drawn = draw_round(present, self._taken, self._settings, secrets.token_bytes, number=round)
+        drawn = draw_round(
+            present, self._taken, self._settings, random_bytes=secrets.token_bytes, number=round
+        )
         self._participants = drawn
         self._taken.update(drawn)
         self._sums.record.transcript.note(
