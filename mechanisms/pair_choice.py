@@ -1,8 +1,7 @@
 """Choice of a model's pairs of columns from released noisy counts of all of them.
 
-``flaim_estimator`` returns the estimator of a run. ``PairsEstimator`` is that of FLAIM's variant ``pairs``: the pairs
-enter the model one by one, always the one whose released counts are farthest from the model's answers, beyond what
-their noise alone would leave.
+``flaim_estimator`` returns the estimator of a run. ``PairsEstimator`` is that of FLAIM's variant ``pairs``: those pairs
+enter the model whose released counts are farthest from its answers, beyond what their noise alone would leave.
 
 All values here are public, as post-processing of released counts: the choice costs no privacy.
 
@@ -12,7 +11,7 @@ Representation: marginals normalised to the sum 1; a target's deviation is one o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,9 @@ from mechanisms.workload import Workload
 
 # Share of the largest model's size that pairs may make of it, as each of many steps fits the whole model.
 _ROOM = 0.05
+
+# Columns of a table for each pair that enters at once.
+_COLUMNS_A_PAIR = 8
 
 
 def flaim_estimator(
@@ -46,10 +48,10 @@ def flaim_estimator(
 class PairsEstimator(FederatedEstimator):
     """An estimator for counts of all columns and pairs; the model of an estimate that is not final has columns alone.
 
-    A pair q enters for the largest positive gain w_q (||z_q - mu_q||_1 - e_q): z_q are its released counts, brought
-    back to be positive, mu_q the model's answer, and e_q the error that their noise leaves of it
-    (`mechanisms.remaining_error`). It ends where no pair gains, or none leaves the model below a share of
-    ``max_model_mb``.
+    The gain of a pair q is w_q (||z_q - mu_q||_1 - e_q): z_q are its released counts, brought back to be positive, mu_q
+    the model's answer, and e_q the error that their noise leaves of it (`mechanisms.remaining_error`). The pair with
+    the largest gain enters; in wide tables others without a common column and with half of its gain enter with it. The
+    choice ends where no pair gains, or none leaves the model below a share of ``max_model_mb``.
     """
 
     def _estimate(
@@ -65,8 +67,10 @@ class PairsEstimator(FederatedEstimator):
         waiting = {clique: target for clique, target in waiting.items() if len(clique) > 1}
         released = {clique: projected(target.mean) for clique, target in waiting.items()}
         while best := self._best(model, allowed, waiting=waiting, released=released):
-            entered.append((number[best], waiting.pop(best)))
+            entered += [(number[clique], waiting.pop(clique)) for clique in best]
             model, allowed = super()._estimate(entered, _ROOM, False)
+            # Each alone leaves room in the model, all together may not.
+            entered = [(i, target) for i, target in entered if candidates[i] in self.potentials]
         return super()._estimate(entered, 1.0, True)
 
     def _best(
@@ -74,23 +78,28 @@ class PairsEstimator(FederatedEstimator):
         model: Model,
         allowed: NDArray[np.bool_],
         *,
-        waiting: dict[Clique, Target],
-        released: dict[Clique, NDArray[np.float64]],
-    ) -> Clique | None:
-        """Returns the pair with the largest gain; None if no pair gains."""
+        waiting: Mapping[Clique, Target],
+        released: Mapping[Clique, NDArray[np.float64]],
+    ) -> list[Clique]:
+        """Returns the pairs that enter next, the largest gain first; none if no pair gains."""
         weights = dict(zip(self._workload.candidates, self._workload.weights, strict=True))
         fitting = [q for q, may in zip(weights, allowed.tolist(), strict=True) if may]
         pairs = [clique for clique in fitting if clique in waiting]
         if not pairs:
-            return None
+            return []
         answers = model.answers(pairs)
         errors = _errors_left(answers, [waiting[clique].weight for clique in pairs])
         gains = {
             clique: weights[clique] * (float(np.abs(released[clique] - answer).sum()) - error)
             for clique, answer, error in zip(pairs, answers, errors, strict=True)
         }
-        best = max(gains, key=lambda clique: gains[clique])
-        return best if gains[best] > 0 else None
+        order = sorted(pairs, key=lambda clique: -gains[clique])
+        least = max(gains[order[0]] / 2, math.ulp(0.0))
+        best: list[Clique] = []
+        for clique in order:
+            if gains[clique] >= least and all(set(clique).isdisjoint(other) for other in best):
+                best.append(clique)
+        return best[: max(1, len(self._workload.one_way) // _COLUMNS_A_PAIR)]
 
 
 def _errors_left(answers: Sequence[NDArray[np.float64]], weights: Sequence[float]) -> list[float]:
