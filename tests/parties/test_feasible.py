@@ -258,13 +258,14 @@ def test_check_flaim_refuses_a_sum_that_secagg_does_not_take() -> None:
     assert check_flaim(Study.of(small)) == settings_of(small)
 
 
-def test_flaim_noise_is_that_of_a_round_s_participants() -> None:
+@pytest.mark.parametrize(("variant", "marginals"), [("private", 3), ("pairs", 6)])
+def test_flaim_noise_is_that_of_a_round_s_participants(variant: str, marginals: int) -> None:
     config = make_config(
         {"clients.expected": 40, "clients.minimum": None, "clients.participation": 0.25}
-    ).override({"flaim": {"noise": "distributed", "minimum": 5}})
+    ).override({"flaim": {"variant": variant, "noise": "distributed", "minimum": 5}})
     members, cells = flaim_noise(Study.of(config), 4000)
     settings = settings_of(config)
-    schedule = settings.schedule(3)
+    schedule = settings.schedule(marginals)
     assert members == 10
     assert cells[0].sigma == settings.sum_noise(schedule.sigma).deviation(10)
     assert cells[0].average == 4000 * 10 / 40 / 2
