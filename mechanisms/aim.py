@@ -34,8 +34,9 @@ class Measurement:
 
     ``sigma`` is the deviation that each count was charged for, in rows. ``clients`` is the number of clients counted
     when the marginal was measured, in round ``round``. ``total`` is the sum of the counts, exactly rounded, with the
-    variance that they were charged for; distributed noise has half as much again. Each count is the sum of ``merged``
-    released counts, on average, for a column whose fine cells were measured (``mechanisms.resolving``).
+    variance that they were charged for; distributed noise has half as much again. For a column whose fine cells were
+    measured (``mechanisms.resolving``) each count is the sum of ``merged`` released counts: a number for each count
+    (n_q,), or their mean.
     """
 
     round: int
@@ -43,7 +44,7 @@ class Measurement:
     noisy: NDArray[np.float64]
     sigma: float
     clients: int
-    merged: float = 1.0
+    merged: float | NDArray[np.float64] = 1.0
     total: NoisyTotal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,10 +52,15 @@ class Measurement:
             raise ValueError("noisy counts are a vector of finite numbers")
         if not self.sigma > 0 or self.clients < 1:
             raise ValueError("sigma is positive, and at least one client was counted")
-        if not self.merged > 0:
+        if not np.all(np.asarray(self.merged) > 0):
             raise ValueError("merged is positive")
         rows = math.fsum(self.noisy.tolist())
-        variance = self.noisy.size * self.merged * self.sigma * self.sigma
+        released = (
+            self.noisy.size * self.merged
+            if isinstance(self.merged, float)
+            else float(self.merged.sum())
+        )
+        variance = released * self.sigma * self.sigma
         object.__setattr__(self, "total", NoisyTotal(rows, variance, self.clients))
 
 

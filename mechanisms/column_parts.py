@@ -17,7 +17,7 @@ from mechanisms.errors import DomainError
 
 DEFAULT_BINS = 32
 PRIVATE = "private"
-"""Value of ``bins`` for a column whose bins are chosen from noisy counts."""
+"""Value of ``bins`` or ``values`` of a column whose bins, or all of whose values, are chosen from noisy counts."""
 SCALES = LINEAR, LOG, SYMLOG = "linear", "log", "symlog"
 
 
@@ -47,14 +47,14 @@ def numbers_dict(
 ) -> dict[str, object]:
     """Returns the ``[[column]]`` table of a column of numbers.
 
-    ``bounds`` are low, high and bins; ``private`` has further keys. Keys with default values are left out, so that a
-    column with only bounds and bins is written as in older versions.
+    ``bounds`` are low, high and bins; ``private`` has further keys, or with ``values`` stands instead of bounds. Keys
+    with default values are left out, so that a column with only bounds and bins is written as in older versions.
     """
     low, high, bins = bounds
     binned: dict[str, object] = (
         {"edges": list(edges)} if edges else {"low": low, "high": high, "bins": bins}
     )
-    binned |= private or {}
+    binned = dict(private) if private and "values" in private else binned | dict(private or {})
     document = {"name": name, "kind": kind, **binned, "missing": missing}
     if scale != LINEAR:
         document["scale"] = scale

@@ -11,23 +11,44 @@ from typing import TypeVar
 
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, PRIVATE
 from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.date_patterns import form_of
 from mechanisms.endings import read_endings
 from mechanisms.errors import DomainError
+from mechanisms.moments import DEFAULT_FORMS, UNITS
 from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
+from mechanisms.private_categories import PrivateCategories
+from mechanisms.scale_free import LARGEST, MOST_PLACES, moment_bounds, whole_bounds
 
 _T = TypeVar("_T")
 _BINNED = frozenset(
     {"name", "kind", "low", "high", "bins", "edges", "within", "missing", "atoms", "marks"}
 )
-_PRIVATE = frozenset({"resolution", "coarse", "histogram", "deviation"})
+_MEASURED = frozenset({"coarse", "histogram", "deviation"})
+_PRIVATE = _MEASURED | {"resolution"}
+_BESIDE_VALUES = (
+    "low",
+    "high",
+    "bins",
+    "edges",
+    "within",
+    "atoms",
+    "scale",
+    "resolution",
+    "endings",
+)
+"""Keys of bounds and bins, none of which stands beside values = "private"."""
 _KEYS = {
-    "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms", "other"}),
-    "integer": _BINNED | _PRIVATE | {"scale", "format", "endings"},
-    "real": _BINNED | _PRIVATE | {"scale", "decimals", "format", "endings"},
-    "date": _BINNED | _PRIVATE | {"unit", "format"},
-    "datetime": _BINNED | _PRIVATE | {"unit", "format"},
+    "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms", "other"})
+    | _MEASURED
+    | {"values", "candidates"},
+    "integer": _BINNED | _PRIVATE | {"values", "scale", "format", "endings"},
+    "real": _BINNED | _PRIVATE | {"values", "scale", "decimals", "format", "endings"},
+    "date": _BINNED | _PRIVATE | {"values", "unit", "format"},
+    "datetime": _BINNED | _PRIVATE | {"values", "unit", "format"},
 }
+DEFAULT_OTHER = "other"
+"""Word for the values that private categories do not keep."""
 _UNITS = {"date": "day", "datetime": "second"}
 
 
@@ -44,19 +65,17 @@ def read_column(position: int, table: object) -> Column | Implied:
     if not isinstance(kind, str) or kind not in _KEYS:
         kinds = ", ".join(f'"{name}"' for name in _KEYS)
         raise DomainError(f"{where}: kind = {kind!r}; it is one of {kinds}")
-    if kind == "categorical":
+    if "values" in table:
+        required = {"name", "kind"} | ({"candidates"} if kind == "categorical" else set())
+        _check_values(where, table, kind)
+    elif kind == "categorical":
         required = {"name", "kind", "categories"}
     else:
         required = {"name", "kind"} | (set() if "edges" in table else {"low", "high"})
     # The key `from` (where the values are from) is read by `mechanisms.provenance`.
     check_keys(where, table, required=required, optional=_KEYS[kind] - required | {"from"})
     if kind == "categorical":
-        name, missing = _value(where, table, "name", str), _missing(where, table)
-        prefix = _value(where, table, "prefix", int) if "prefix" in table else 0
-        atoms = read_strings(where, table, "atoms") if "atoms" in table else ()
-        other = _value(where, table, "other", str) if "other" in table else ""
-        categories = read_strings(where, table, "categories")
-        return Categorical(name, categories, missing, prefix, atoms, other)
+        return _read_categorical(where, table)
     if kind in _UNITS:
         return _read_moment(where, table, kind)
     return _read_integer(where, table) if kind == "integer" else _read_real(where, table)
@@ -89,9 +108,34 @@ def read_strings(where: str, table: Mapping[str, object], key: str) -> tuple[str
     return tuple(values)
 
 
+def _read_categorical(where: str, table: Mapping[str, object]) -> Categorical:
+    name, missing = _value(where, table, "name", str), _missing(where, table)
+    prefix = _value(where, table, "prefix", int) if "prefix" in table else 0
+    atoms = read_strings(where, table, "atoms") if "atoms" in table else ()
+    other = _value(where, table, "other", str) if "other" in table else ""
+    if "values" not in table:
+        if beside := sorted((_MEASURED | {"candidates"}) & set(table)):
+            raise DomainError(
+                f'{where}: {beside[0]} stands without values = "{PRIVATE}"; expected it beside, or categories alone'
+            )
+        categories = read_strings(where, table, "categories")
+        return Categorical(name, categories, missing, prefix, atoms, other)
+    histogram = _array(where, table, "histogram", _whole)
+    candidates, coarse = read_strings(where, table, "candidates"), _coarse(where, table)
+    try:
+        private = PrivateCategories(candidates, coarse, histogram, _deviation(where, table))
+    except DomainError as error:
+        raise DomainError(f"{where}: {error}") from None
+    other = other or DEFAULT_OTHER
+    return Categorical(name, private.categories, missing, other=other, private=private)
+
+
 def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
     edges = _array(where, table, "edges", _whole)
-    low, high = _bounds(where, table, edges, _whole)
+    if "values" in table:
+        low, high = whole_bounds(_format(where, table))
+    else:
+        low, high = _bounds(where, table, edges, _whole)
     return Integer(
         _value(where, table, "name", str),
         low,
@@ -111,8 +155,11 @@ def _read_integer(where: str, table: Mapping[str, object]) -> Integer:
 
 def _read_real(where: str, table: Mapping[str, object]) -> Real:
     edges = _array(where, table, "edges", _number)
-    low, high = _bounds(where, table, edges, _number)
     decimals = _value(where, table, "decimals", int) if "decimals" in table else None
+    if "values" in table:
+        low, high = -float(LARGEST), float(LARGEST)
+    else:
+        low, high = _bounds(where, table, edges, _number)
     return Real(
         _value(where, table, "name", str),
         low,
@@ -133,13 +180,17 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
 
 def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
     edges = _array(where, table, "edges", _moment)
-    low, high = _bounds(where, table, edges, _moment)
+    unit = _value(where, table, "unit", str) if "unit" in table else _UNITS[kind]
+    if "values" in table:
+        low, high = _any_moments(where, kind, unit=unit, form=_format(where, table))
+    else:
+        low, high = _bounds(where, table, edges, _moment)
     return Moment(
         _value(where, table, "name", str),
         kind,
         low,
         high,
-        _value(where, table, "unit", str) if "unit" in table else _UNITS[kind],
+        unit,
         _bins(where, table),
         _missing(where, table),
         edges,
@@ -149,6 +200,61 @@ def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
         _marks(where, table),
         _private(where, table),
     )
+
+
+def _check_values(where: str, table: Mapping[str, object], kind: str) -> None:
+    """Raises ``DomainError`` for other ``values`` than private ones, or for bounds and bins beside them."""
+    if table["values"] != PRIVATE:
+        raise DomainError(
+            f'{where}: values = {table["values"]!r}; expected values = "{PRIVATE}", with which the run finds bounds '
+            "and bins, or the frequent ones of candidates, by noisy counts; or low and high, or categories"
+        )
+    if kind == "categorical":
+        _check_candidates(where, table)
+        return
+    if beside := [key for key in _BESIDE_VALUES if key in table]:
+        raise DomainError(
+            f'{where}: values = "{PRIVATE}" stands beside {beside[0]}, which the run finds by noisy counts; expected '
+            f'it alone, or bins = "{PRIVATE}" beside low and high that are public'
+        )
+    if kind == "real" and "decimals" not in table:
+        raise DomainError(
+            f'{where}: values = "{PRIVATE}" needs decimals, to which values are rounded; expected decimals = 0 to '
+            f"{MOST_PLACES}"
+        )
+    if kind == "real" and _value(where, table, "decimals", int) not in range(MOST_PLACES + 1):
+        raise DomainError(
+            f'{where}: decimals = {table["decimals"]} beside values = "{PRIVATE}"; expected 0 to {MOST_PLACES}, which '
+            "64 bits hold for numbers of any size; or low and high"
+        )
+
+
+def _check_candidates(where: str, table: Mapping[str, object]) -> None:
+    """Raises ``DomainError`` for private categories without candidates, or beside listed ones."""
+    if "candidates" not in table:
+        raise DomainError(
+            f'{where}: values = "{PRIVATE}" has no candidates; expected candidates = ["..."], all codes of a public '
+            "list, or the name of a file with a code on each line: a run finds no value that nobody listed"
+        )
+    if beside := [key for key in ("categories", "prefix", "atoms") if key in table]:
+        raise DomainError(
+            f'{where}: values = "{PRIVATE}" stands beside {beside[0]}; expected candidates, of which the run keeps the '
+            "frequent ones, or categories without values"
+        )
+
+
+def _any_moments(where: str, kind: str, *, unit: str, form: str) -> tuple[str, str]:
+    """Returns bounds that any moment in this form keeps."""
+    shape = form_of(form or DEFAULT_FORMS[kind])
+    # Moment refuses unknown forms and units, with what is right.
+    known = shape is not None and unit in UNITS
+    bounds = moment_bounds(shape, kind, unit) if shape is not None and known else ("", "")
+    if bounds is None:
+        raise DomainError(
+            f'{where}: format = {form!r} beside values = "{PRIVATE}"; no bounds are known that every such {kind} '
+            f'keeps; expected low and high, with bins = "{PRIVATE}"'
+        )
+    return bounds
 
 
 def _read_implied(where: str, table: Mapping[str, object], position: int) -> Implied:
@@ -229,19 +335,28 @@ def _bins(where: str, table: Mapping[str, object]) -> int:
 
 
 def _private(where: str, table: Mapping[str, object]) -> PrivateBins | None:
-    if table.get("bins") != PRIVATE:
+    free = "values" in table
+    if not free and table.get("bins") != PRIVATE:
         if beside := sorted(_PRIVATE & set(table)):
             raise DomainError(f'{where}: {beside[0]} stands without bins = "{PRIVATE}"')
         return None
-    coarse = _value(where, table, "coarse", int) if "coarse" in table else DEFAULT_BINS
     resolution = MAX_RESOLUTION
     if "resolution" in table:
         resolution = _value(where, table, "resolution", int)
-    deviation = _value(where, table, "deviation", float) if "deviation" in table else 0.0
+    coarse, deviation = _coarse(where, table), _deviation(where, table)
     try:
-        return PrivateBins(resolution, coarse, _array(where, table, "histogram", _whole), deviation)
+        histogram = _array(where, table, "histogram", _whole)
+        return PrivateBins(resolution, coarse, histogram, deviation, free)
     except DomainError as error:
         raise DomainError(f"{where}: {error}") from None
+
+
+def _coarse(where: str, table: Mapping[str, object]) -> int:
+    return _value(where, table, "coarse", int) if "coarse" in table else DEFAULT_BINS
+
+
+def _deviation(where: str, table: Mapping[str, object]) -> float:
+    return _value(where, table, "deviation", float) if "deviation" in table else 0.0
 
 
 def _scale(where: str, table: Mapping[str, object]) -> str:

@@ -9,8 +9,8 @@ Representation: numbers and moments are ascending distinct numbers (whole number
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,6 +112,24 @@ def number_of(column: Integer | Real | Moment, value: str) -> float:
     if number is None:
         raise ValueError(f"column {column.name!r} has a value that is no {column.kind}")
     return number
+
+
+def as_measured(domain: Domain, values: Sequence[ColumnValues]) -> tuple[ColumnValues, ...]:
+    """Returns a table's values with the categories that a run did not keep counted as the word for others.
+
+    ``domain`` has the measured categories.
+    """
+    private = {c.name: c for c in domain.columns if isinstance(c, Categorical) and c.private}
+    return tuple(_merged(private[of.column], of) if of.column in private else of for of in values)
+
+
+def _merged(column: Categorical, values: ColumnValues) -> ColumnValues:
+    known, counted = set(column.values), Counter[str]()
+    for text, count in zip(values.texts, values.counts.tolist(), strict=True):
+        counted[text if text in known else column.other] += count
+    texts = tuple(sorted(counted))
+    counts = np.array([counted[text] for text in texts], np.int64)
+    return replace(values, texts=texts, counts=counts)
 
 
 def _modelled(domain: Domain, column: Column, values: Iterable[str]) -> ColumnValues:

@@ -22,6 +22,7 @@ from mechanisms.cells import Cells, PartedCells, equal_starts
 from mechanisms.column_parts import (
     DEFAULT_BINS,
     LINEAR,
+    PRIVATE,
     cell_labels,
     check_atoms,
     check_bins,
@@ -39,7 +40,9 @@ from mechanisms.date_patterns import Pattern, form_of
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real, fine_number_cells
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins, check_private
+from mechanisms.private_categories import PrivateCategories
 from mechanisms.sampling import PublicGenerator
+from mechanisms.scale_free import calendar_cells
 
 _SHOWN_CATEGORIES = 8
 
@@ -51,7 +54,8 @@ class Categorical:
     ``categories`` are the values as written in the table; code i is the i-th of them. With ``prefix``, categories that
     begin with the same ``prefix`` characters share a code and are drawn equally often; ``atoms`` are categories that
     keep a code of their own. Unlisted values share the last code, which is written as ``other``; without ``other`` they
-    are refused.
+    are refused. ``private`` categories are candidates until they have been measured, and afterwards those that were
+    kept (`mechanisms.private_categories`).
 
     Raises ``DomainError`` if there is no category, one is listed twice, an atom is no category, or ``other`` is one.
     """
@@ -62,10 +66,13 @@ class Categorical:
     prefix: int = 0
     atoms: tuple[str, ...] = ()
     other: str = ""
+    private: PrivateCategories | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if not self.categories:
+        if self.private is not None:
+            self._check_private(self.private)
+        if not self.categories and self.private is None:
             raise DomainError(f"column {self.name!r}: categories is empty; list at least one value")
         if twice := duplicates(self.categories):
             raise DomainError(
@@ -143,15 +150,32 @@ class Categorical:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the ``[[column]]`` table of a configuration."""
+        listed: dict[str, object] = {"categories": list(self.categories)}
         document: dict[str, object] = {
             "name": self.name,
             "kind": self.kind,
-            "categories": list(self.categories),
+            **(listed if self.private is None else self.private.to_dict()),
             "missing": self.missing,
         }
         document |= {"prefix": self.prefix} if self.prefix else {}
         document |= {"atoms": list(self.atoms)} if self.atoms else {}
         return document | ({"other": self.other} if self.other else {})
+
+    def _check_private(self, private: PrivateCategories) -> None:
+        if not self.other or self.prefix:
+            raise DomainError(
+                f'column {self.name!r}: values = "{PRIVATE}" needs other, a word for the values that are not kept, and '
+                "no prefix"
+            )
+        if self.other in private.candidates:
+            raise DomainError(
+                f"column {self.name!r}: other = {self.other!r} is a candidate; expected a word that stands for values "
+                "that are not kept"
+            )
+        if self.categories != private.categories:
+            raise DomainError(
+                f"column {self.name!r}: its categories are not those that its private values have"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -326,14 +350,25 @@ Ordered: TypeAlias = Integer | Real | Moment
 """Kinds of columns whose values have an order; they may have private bins."""
 
 
-def private_of(column: Column) -> PrivateBins | None:
-    """Returns the private bins of a column; None if it has none."""
-    return None if isinstance(column, Categorical) else column.private
+def private_of(column: Column) -> PrivateBins | PrivateCategories | None:
+    """Returns the private bins or categories of a column; None if it has none."""
+    return column.private
 
 
 def fine_cells(column: Ordered) -> Cells:
     """Returns the cells that a column with private bins has before they are measured."""
     return _fine_moments(column) if isinstance(column, Moment) else fine_number_cells(column)
+
+
+def written_range(column: Ordered) -> tuple[int, int]:
+    """Returns the smallest and the largest number that is ever written, in the unit of the column's cells.
+
+    Measured private values are written within the fine cells that showed rows.
+    """
+    if column.private is not None and column.private.free and column.private.measured:
+        return column.private.drawn_range(fine_cells(column))
+    ranges = column.cells.ranges
+    return ranges[0][0], max(last for _, last in ranges)
 
 
 @lru_cache(512)
@@ -355,6 +390,8 @@ def _groups(column: Categorical) -> _Groups:
 @lru_cache(512)
 def _fine_moments(column: Moment) -> Cells:
     low, high = column.tick(column.low), column.tick(column.high)
+    if column.private is not None and column.private.free:
+        return Cells.cut(calendar_cells(column.unit, low, high), high)
     resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
     return Cells.cut(moments.calendar_starts(column.unit, low, high, resolution), high)
 

@@ -38,11 +38,18 @@ OnIteration: TypeAlias = Callable[[int, int], object]
 class Target:
     """Target marginal of one clique: the weighted mean of its normalised measured counts, with its weight.
 
-    ``mean`` float64 has the clique's shape; ``weight`` is one over the variance of each of its entries.
+    ``mean`` float64 has the clique's shape; ``weight`` is one over the variance of each of its entries, one number for
+    all of them or one for each.
     """
 
     mean: NDArray[np.float64]
-    weight: float
+    weight: float | NDArray[np.float64]
+
+    def loss(self, slope: NDArray[np.float64]) -> float:
+        """Returns weight ||mu - mean||^2 / 2 from its gradient ``slope`` = weight (mu - mean)."""
+        if isinstance(self.weight, float):
+            return float(np.vdot(slope, slope)) / (2 * self.weight)
+        return float(np.vdot(slope, slope / self.weight)) / 2
 
 
 def merge(measured: Iterable[tuple[Clique, Target]]) -> dict[Clique, Target]:
@@ -123,7 +130,7 @@ def _descend(
     enough: float,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
     """Minimises until the loss is ``enough`` or less, or for at most ``iterations`` steps."""
-    step = FIRST_STEP / max(target.weight for target in targets.values())
+    step = FIRST_STEP / max(float(np.max(target.weight)) for target in targets.values())
     here = evaluate(tree, targets, potentials)
     for number in range(iterations):
         if here.loss <= enough:
@@ -153,9 +160,6 @@ def evaluate(tree: JunctionTree, targets: Mapping[Clique, Target], potentials: T
     """Returns the loss and its gradient at some potentials. Shapes: potentials as the targets."""
     marginals = tree.marginals(potentials)
     answers = tree.answers(marginals)
-    # With g = weight (mu - y) the loss, weight ||mu - y||^2 / 2, is ||g||^2 / (2 weight).
     gradient = {q: target.weight * (answers[q] - target.mean) for q, target in targets.items()}
-    loss = sum(
-        float(np.vdot(slope, slope)) / (2 * targets[q].weight) for q, slope in gradient.items()
-    )
+    loss = sum(targets[q].loss(slope) for q, slope in gradient.items())
     return Point(loss, gradient, answers, marginals)

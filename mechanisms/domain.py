@@ -298,15 +298,17 @@ class Domain:
             )
 
     def _check_provenance(self, said: Provenance) -> None:
-        """Checks that the provenance is of an existing column, and private only for private bins."""
+        """Checks that the provenance is of an existing column, and private only for what a run chooses."""
         if said.column not in self.described_names:
             raise DomainError(f"column {said.column!r} has a provenance and is not described")
         column = next((c for c in self.columns if c.name == said.column), None)
         measured = column is not None and private_of(column) is not None
         for key, text in said.said:
-            if text.partition(":")[0].strip() == PRIVATE and not (measured and key == "bins"):
+            chosen = measured and key in ("bins", "values")
+            if text.partition(":")[0].strip() == PRIVATE and not chosen:
                 raise DomainError(
-                    f'column {said.column!r}: from = {text!r}; private are bins that a run chooses (bins = "private")'
+                    f"column {said.column!r}: from = {text!r}; private are bins and values that a run chooses "
+                    '(bins = "private", values = "private"), which need no from'
                 )
 
     def _check_implied(self, column: Implied) -> None:
@@ -315,6 +317,11 @@ class Domain:
         if source not in self.names:
             raise DomainError(
                 f"column {name!r}: implied_by = {source!r}; a column is needed that is modelled itself"
+            )
+        if private_of(self.columns[self.index(source)]) is not None:
+            raise DomainError(
+                f"column {name!r}: implied_by = {source!r}, whose values a run chooses; expected a column whose values "
+                "are listed"
             )
         expected = _all_values(self.columns[self.index(source)])
         if expected is None:

@@ -56,11 +56,12 @@ from mechanisms.moments import (
     tick_of,
 )
 from mechanisms.numbers import MAX_DECIMALS
-from mechanisms.private_columns import form_of_bounds, with_private_bins
+from mechanisms.private_columns import with_private_bins
 from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.reading import read_recognised
 from mechanisms.recognising import NumberReading, ambiguous_versions, code_shaped, read_numbers
 from mechanisms.recognising_moments import MomentReading, read_moments
+from mechanisms.scale_free import form_of_bounds
 from mechanisms.source import TableSource
 from mechanisms.spelling import Clock, spelling_of
 from mechanisms.split_columns import NO, YES, SplitColumn

@@ -55,6 +55,7 @@ from mechanisms.private_bins import (
     fine_starts,
 )
 from mechanisms.sampling import PublicGenerator
+from mechanisms.scale_free import number_starts
 from mechanisms.spelling import Clock, plain_number, spelling_of, spelt_number
 from mechanisms.written import (
     first_multiple,
@@ -478,6 +479,9 @@ def fine_number_cells(column: Integer | Real) -> Cells:
         low, high = (_rounded(bound, column.places) for bound in (column.low, column.high))
     else:
         low, high = column.low, column.high
+    if column.private is not None and column.private.free:
+        places = column.places if isinstance(column, Real) else 0
+        return Cells.cut(number_starts(places, low, high), high)
     resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
     bins = equal_cells(resolution, high - low + 1)
     return Cells.cut(fine_starts(_starts(column.scale, low, high, bins), low, high), high)

@@ -1,7 +1,7 @@
 """Origins of a domain's values, counted: public, private, from a table, or unsaid.
 
-Bins that a run chooses from noisy counts are ``private`` by themselves; all other origins are those stated by
-`mechanisms.provenance`, or ``unsaid``. All values here are public.
+Bins and values that a run chooses from noisy counts are ``private`` by themselves; all other origins are those stated
+by `mechanisms.provenance`, or ``unsaid``. All values here are public.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ from mechanisms.provenance import NAMING, PRIVATE, PUBLIC, TABLE, Provenance
 UNSAID = "unsaid"
 ORIGINS = (PUBLIC, PRIVATE, TABLE, UNSAID)
 _MEASURED = frozenset({"histogram", "deviation"})
-_VALUES = ("categories", "low", "high", "edges", "within", "atoms", "marks", "endings", "values")
+_VALUES = (
+    "categories",
+    "candidates",
+    "low",
+    "high",
+    "edges",
+    "within",
+    "atoms",
+    "marks",
+    "endings",
+    "values",
+)
 """Keys whose values stand for values of a table; the other keys describe spelling or bins."""
 
 
@@ -88,7 +99,7 @@ def _origins(column: Column | Implied, said: Provenance | None) -> list[Origin]:
     for key, value in column.to_dict().items():
         if key in NAMING | _MEASURED:
             continue
-        if key == "bins" and value == PRIVATE_BINS:
+        if key in ("bins", "values") and value == PRIVATE_BINS:
             found.append(Origin(column.name, key, 1, PRIVATE, "noisy counts of the run"))
             continue
         origin, _, words = (said.of(key) if said else "").partition(":")

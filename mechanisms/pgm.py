@@ -201,7 +201,12 @@ def misfit_to(
     targets: Mapping[Clique, Target], answers: Mapping[Clique, NDArray[np.float64]]
 ) -> float:
     """Returns ``misfit`` of any answers to the cliques of ``targets``, with the total 1."""
-    loss = sum(t.weight * float(np.sum((answers[q] - t.mean) ** 2)) for q, t in targets.items())
+    loss = sum(
+        t.weight * float(np.sum((answers[q] - t.mean) ** 2))
+        if isinstance(t.weight, float)
+        else float(np.sum(t.weight * (answers[q] - t.mean) ** 2))
+        for q, t in targets.items()
+    )
     return loss / sum(target.mean.size for target in targets.values())
 
 
@@ -252,7 +257,8 @@ def _targets(
         clique, total = workload.candidates[m.candidate], rows.at(m.clients)
         mean = m.noisy.reshape(workload.domain.sizes(clique)) / total
         # The count's variance sigma^2 merged becomes sigma^2 merged / N^2 after normalisation.
-        yield clique, Target(mean, (total / m.sigma) ** 2 / m.merged)
+        merged = m.merged if isinstance(m.merged, float) else m.merged.reshape(mean.shape)
+        yield clique, Target(mean, (total / m.sigma) ** 2 / merged)
 
 
 def _fitting(

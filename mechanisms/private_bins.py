@@ -5,6 +5,8 @@ own (for dates the days that mark a missing date). Round 0 measures the number o
 these noisy counts ``group`` makes up to ``coarse`` cells, which model the column: spikes are cells of their own, the
 rest is cut into bins of similar mass. A value is drawn from the noisy histogram within its cell (``fine_weights``).
 
+With ``values = "private"`` no bounds stand in the configuration: the fine cells are those of `mechanisms.scale_free`.
+
 All values here are public. The histogram is a released value, and its results are post-processing, at no further cost.
 Representation: counts are whole numbers and the rule is integer arithmetic, the same to the bit on every machine.
 Source: none. Limits: a fine cell is not divided: its values are drawn uniformly.
@@ -45,13 +47,15 @@ class PrivateBins:
     """Largest numbers of fine and of coarse cells, and the histogram once it is measured.
 
     ``histogram`` has the noisy counts of the fine cells, whole numbers; empty before round 0. ``deviation`` is that of
-    their noise, in rows. Raises ``DomainError`` if there are too few cells or too many.
+    their noise, in rows. With ``free`` the fine cells are a public grid without bounds. Raises ``DomainError`` if there
+    are too few cells or too many.
     """
 
     resolution: int = MAX_RESOLUTION
     coarse: int = DEFAULT_BINS
     histogram: tuple[int, ...] = ()
     deviation: float = 0.0
+    free: bool = False
 
     def __post_init__(self) -> None:
         if not LEAST_COARSE <= self.coarse <= self.resolution <= MAX_RESOLUTION:
@@ -77,8 +81,10 @@ class PrivateBins:
     def to_dict(self) -> dict[str, object]:
         """Returns the keys in the ``[[column]]`` table of a configuration."""
         known = {"histogram": list(self.histogram), "deviation": self.deviation}
-        keys = {"bins": PRIVATE, "resolution": self.resolution, "coarse": self.coarse}
-        return keys | (known if self.measured else {})
+        keys: dict[str, object] = {"values": PRIVATE}
+        if not self.free:
+            keys = {"bins": PRIVATE, "resolution": self.resolution}
+        return keys | {"coarse": self.coarse} | (known if self.measured else {})
 
     def groups(self) -> tuple[int, ...]:
         """Returns the first fine cell of each coarse cell, ascending, from 0."""
@@ -89,6 +95,11 @@ class PrivateBins:
         if not self.measured:
             return fine
         return Cells.cut([fine.ranges[first][0] for first in _groups_of(self)], fine.ranges[-1][1])
+
+    def drawn_range(self, fine: Cells) -> tuple[int, int]:
+        """Returns the least and the largest number that is ever drawn from the ``fine`` cells, once measured."""
+        drawn = np.flatnonzero(np.diff(_ends_of(self), prepend=0))
+        return fine.ranges[int(drawn[0])][0], fine.ranges[int(drawn[-1])][1]
 
     def places(self, fine: Cells, others: int) -> NDArray[np.int32]:
         """Returns the coarse code of each fine one, int32 (codes,); ``others`` (marks, missing) come last."""

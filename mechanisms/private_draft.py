@@ -1,10 +1,10 @@
 """A draft without any value of its table: names, kinds and spellings of columns alone.
 
-Numbers have bins that a run chooses by noisy counts between bounds of any number; dates likewise, between the years 1
-and 9999. Categories cannot be drafted so: such columns are left to be listed from a code book.
+Numbers and dates have values = "private": a run finds bounds and bins by noisy counts. Times of day have private bins
+within a day. Categories cannot be drafted so: such columns are left to be listed from a code book.
 
 The result is public, apart from names, kinds, decimals, units and formats of columns and the file's dialect, which the
-table's header and form reveal. Limits: those of `mechanisms.private_columns`; texts among numbers (``marks``) have to
+table's header and form reveal. Limits: those of `mechanisms.scale_free`; texts among numbers (``marks``) have to
 be listed.
 """
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mechanisms.columns import Categorical, Column
+from mechanisms.columns import Categorical, Ordered
 from mechanisms.domain import Domain
 from mechanisms.draft import KNOWN_MISSING, Draft
 from mechanisms.errors import DataError
 from mechanisms.private_columns import without_values
 from mechanisms.provenance import WHOLE, Provenance
 
-_BOUNDS = "public: bounds that any such value keeps"
+_BOUNDS = "public: the hours of a day"
 
 
 def private_draft(draft: Draft) -> Draft:
@@ -29,7 +29,7 @@ def private_draft(draft: Draft) -> Draft:
 
     Raises ``DataError`` if no column of numbers or dates is left.
     """
-    drafted, columns, to_list = draft.domain, list[Column](), list[str]()
+    drafted, columns, to_list = draft.domain, list[Ordered](), list[str]()
     # Answers are values of the table, and so are words around numbers.
     without = [replace(split, marks=()) for split in drafted.splits]
     shown = [s for s in without if s.pattern and not any(map(str.isalnum, "".join(s.literals)))]
@@ -53,7 +53,11 @@ def private_draft(draft: Draft) -> Draft:
         KNOWN_MISSING,
         ignore=(*drafted.ignore, *to_list),
         format=drafted.format,
-        provenance=tuple(Provenance(column.name, ((WHOLE, _BOUNDS),)) for column in columns),
+        provenance=tuple(
+            Provenance(column.name, ((WHOLE, _BOUNDS),))
+            for column in columns
+            if column.private is not None and not column.private.free
+        ),
         splits=tuple(shown),
     )
     return Draft(domain, (), (), draft.read_as, private=True, to_list=tuple(to_list))

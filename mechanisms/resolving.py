@@ -1,6 +1,7 @@
-"""Domains before and after their private bins are measured: from fine cells to those of a model.
+"""Domains before and after their private bins and categories are measured: from fine cells to those of a model.
 
-Domains and noisy histograms are public. Codes are secret. Source: `mechanisms.private_bins`.
+Domains and noisy histograms are public. Codes are secret. Source: `mechanisms.private_bins`,
+`mechanisms.private_categories`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ def resolve(
     columns = list(domain.columns)
     for i, noisy in histograms.items():
         column = columns[i]
-        if isinstance(column, Categorical) or column.private is None:
+        if isinstance(column, Categorical) and column.private is not None:
+            chosen = column.private.having(noisy[: noisy.size - column.missing], deviation)
+            columns[i] = replace(column, categories=chosen.categories, private=chosen)
+        elif not isinstance(column, Categorical) and column.private is not None:
+            fine = noisy[: noisy.size - column.missing - len(column.marks)]
+            columns[i] = replace(column, private=column.private.having(fine, deviation))
+        else:
             raise ValueError(f"column {column.name!r} has no private bins")
-        fine = noisy[: noisy.size - column.missing - len(column.marks)]
-        columns[i] = replace(column, private=column.private.having(fine, deviation))
     return replace(domain, columns=tuple(columns))
 
 
@@ -52,7 +57,9 @@ def coarse_codes(fine: Domain, resolved: Domain, codes: NDArray[np.int32]) -> ND
 
 
 def places(column: Column) -> NDArray[np.int32]:
-    """Returns the code of each fine code of a measured column: int32 (fine codes,), ascending."""
+    """Returns the code of each fine code of a measured column: int32 (fine codes,)."""
+    if isinstance(column, Categorical) and column.private is not None:
+        return column.private.places(int(column.missing))
     if isinstance(column, Categorical) or column.private is None:
         raise ValueError(f"column {column.name!r} has no private bins")
     return column.private.places(fine_cells(column), len(column.marks) + column.missing)
@@ -63,13 +70,18 @@ def coarse_measurement(
 ) -> Measurement:
     """Returns a column's noisy fine counts as a measurement of its coarse counts in round 0, by post-processing sums.
 
-    The noise of a sum over m cells has m times the variance; ``merged`` is the mean of m. The variance of the total is
-    then exact, and that of the cells right on average.
+    The noise of a sum over m cells has m times the variance. ``merged`` is m for each count of a column whose values
+    are private, where many fine cells are empty, and otherwise the mean of m: the variance of the total is then exact,
+    and that of the cells right on average.
     """
-    moved = places(resolved.columns[position])
-    counts = np.bincount(moved, noisy, minlength=resolved.columns[position].size)
-    merged = noisy.size / counts.size
-    return Measurement(0, position, counts.astype(np.float64), sigma, clients, merged)
+    column = resolved.columns[position]
+    moved = places(column)
+    counts = np.bincount(moved, noisy, minlength=column.size).astype(np.float64)
+    private = private_of(column)
+    if private is not None and private.free:
+        each = np.bincount(moved, minlength=column.size).astype(np.float64)
+        return Measurement(0, position, counts, sigma, clients, each)
+    return Measurement(0, position, counts, sigma, clients, noisy.size / counts.size)
 
 
 def _is_unmeasured(column: Column) -> bool:
@@ -78,9 +90,11 @@ def _is_unmeasured(column: Column) -> bool:
 
 
 def _standing_in(column: Column) -> Column:
-    if isinstance(column, Categorical) or column.private is None or column.private.measured:
+    if column.private is None or column.private.measured:
         return column
     coarse = column.private.coarse
+    if isinstance(column, Categorical):
+        return replace(column, categories=column.categories[: coarse - 1], private=None)
     if isinstance(column, Moment):
         return replace(column, private=None, bins=coarse)
     return replace(column, private=None, bins=coarse, scale="linear")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.columns import Categorical, Column, Implied, Moment, written_range
 from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
 from mechanisms.moments import Form, moment_of
@@ -127,15 +127,12 @@ def _spelt(column: Integer | Real | Moment) -> str:
 
 def _number_bounds(column: Integer | Real, kind: ValueType, places: int) -> Mapping[str, object]:
     """Returns the smallest and the largest number that is ever written."""
-    ranges = column.cells.ranges
-    ends = ranges[0][0], max(last for _, last in ranges)
-    low, high = (kind.value(write_multiple(end, places)) for end in ends)
+    low, high = (kind.value(write_multiple(end, places)) for end in written_range(column))
     return {"minimum": low, "maximum": high}
 
 
 def _moment_bounds(column: Moment) -> Mapping[str, object]:
-    ranges = column.cells.ranges
-    ends = ranges[0][0], max(last for _, last in ranges)
+    ends = written_range(column)
     low, high = (column.shape.write(moment_of(end, column.unit)) for end in ends)
     return {"minimum": low, "maximum": high}
 

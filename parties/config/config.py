@@ -11,6 +11,7 @@ import tomli_w
 
 from mechanisms.annealing import CENTRAL_ROUNDS
 from mechanisms.column_parts import PRIVATE
+from mechanisms.columns import private_of
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError, MechanismError
 from mechanisms.resolving import stand_in, unmeasured
@@ -176,6 +177,7 @@ class Config:
 
     def check_bins(self) -> None:
         """Raises ConfigError for private bins still to be measured; for methods that do not measure bins."""
+        self.check_bounds()
         if private := unmeasured(self.domain):
             raise ConfigError(
                 self.source,
@@ -183,6 +185,18 @@ class Config:
                 f'is "{PRIVATE}" in column {self.domain.names[private[0]]!r}, which DistAIM and central AIM '
                 "measure and FLAIM does not; expected a number of bins, or edges",
             )
+
+    def check_bounds(self) -> None:
+        """Raises ConfigError for private values still to be measured; for methods without round 0's noisy counts."""
+        for position in unmeasured(self.domain):
+            private = private_of(self.domain.columns[position])
+            if private is not None and private.free:
+                raise ConfigError(
+                    self.source,
+                    "column.values",
+                    f'is "{PRIVATE}" in column {self.domain.names[position]!r}, which DistAIM and central AIM measure '
+                    "and other methods do not; expected low and high, or categories",
+                )
 
     def check_rows(self, rows: int, capacity: int | None = None) -> None:
         """Raises DataError if a table has more rows than its owner's ``capacity``, or by default than the agreed bound.

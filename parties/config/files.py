@@ -52,6 +52,7 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
         raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
     apply_overrides(document, overrides or {})
     _read_implied(document, path)
+    _read_candidates(document, path)
     document.setdefault("run", {})
     if isinstance(document["run"], dict):
         document["run"].setdefault(
@@ -86,6 +87,25 @@ def _read_implied(document: Mapping[str, object], path: Path) -> None:
                 )
             column["values"] = dict(zip(keys, values, strict=True))
             del column["table"]
+
+
+def _read_candidates(document: Mapping[str, object], path: Path) -> None:
+    """Copies the lists that ``candidates`` name into ``document``: files with a value on each line."""
+    columns = document.get("column")
+    for column in columns if isinstance(columns, list) else []:
+        named = column.get("candidates") if isinstance(column, dict) else None
+        if not isinstance(named, str):
+            continue
+        try:
+            text = (path.resolve().parent / named).read_text(encoding="utf-8-sig")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                str(path),
+                "column.candidates",
+                f"is {named!r}, which cannot be read: {error}; expected a list, or a file of UTF-8 text beside the "
+                "config with a value on each line",
+            ) from error
+        column["candidates"] = [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def agreed_config(agreed: Mapping[str, object]) -> Config:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.column_values import ColumnValues, column_values
+from mechanisms.column_values import ColumnValues, as_measured, column_values
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError
 from mechanisms.resolving import coarse_codes
@@ -92,7 +92,13 @@ class Trial:
         """Returns the same trial on its domain with measured private bins."""
         config = self.config.resolved(domain)
         codes = coarse_codes(self.config.domain, domain, self.codes)
-        return replace(self, config=config, workload=config.build_workload(), codes=codes)
+        return replace(
+            self,
+            config=config,
+            workload=config.build_workload(),
+            codes=codes,
+            values=as_measured(domain, self.values),
+        )
 
     def counted(self, owners: NDArray[np.bool_]) -> NDArray[np.int32]:
         """Returns the rows of ``owners``, a mask by index; with sources, the join of their rows."""

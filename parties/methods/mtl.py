@@ -284,6 +284,7 @@ def plan(config: Config) -> MtlPlan:
     """Returns the run of MR-MTL for ``config``. Raises ConfigError."""
     table = {} if config.algorithm is None else config.algorithm[1]
     section, run_section = section_of(MtlSection, NAME, table), config.run
+    config.check_bounds()
     for name in ("held_out", "test"):
         if not 0 <= getattr(section, name) <= 0.9:
             raise ConfigError(

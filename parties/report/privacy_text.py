@@ -318,11 +318,15 @@ def _column(column: Column | Implied) -> ColumnDescription:
 
 def _values(column: Column) -> str:
     if isinstance(column, Categorical):
+        if column.private is not None and not column.private.measured:
+            listed = f"{len(column.categories):,} candidates"
+            return f"those of {listed} that noisy counts keep; all others are {column.other!r}"
         shown = ", ".join(column.categories[:_SHOWN_VALUES])
         more = len(column.categories) - _SHOWN_VALUES
         shown = f"{shown} and {more} more" if more > 0 else shown
         return f"{shown}; all others are {column.other!r}" if column.other else shown
-    said = f"{column.low} to {column.high}"
+    free = column.private is not None and column.private.free
+    said = "any, with bounds from noisy counts" if free else f"{column.low} to {column.high}"
     if isinstance(column, Moment):
         said += f", to the {column.unit}"
     if isinstance(column, Real) and column.decimals is not None:

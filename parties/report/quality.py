@@ -32,6 +32,7 @@ from mechanisms.intervals import (
 from mechanisms.likely_errors import SHARE, TABLES, likely_errors, parts_of
 from mechanisms.metrics import table_answers
 from mechanisms.model import Model
+from mechanisms.private_bins import PrivateBins
 from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, RunSection
@@ -129,7 +130,8 @@ def _fine(workload: Workload, result: AimResult, noise: NoiseKind) -> list[Relea
     found = []
     for m in result.measurements:
         column = workload.domain.columns[m.candidate] if _chose_bins(workload, m) else None
-        if column is not None and (private := private_of(column)) is not None:
+        private = None if column is None else private_of(column)
+        if column is not None and isinstance(private, PrivateBins):
             counts = [*private.histogram, *(m.noisy[-1:] if column.missing else ())]
             # The histogram is rounded to whole numbers; noise of this kind is not whole.
             rounding = 0.5 + 2.0**-NOISE_BITS if noise == "box-muller" else 0.0

@@ -80,7 +80,8 @@ def _private_head(draft: Draft) -> str:
     """The promise of a private draft, and a template for each column of categories."""
     text = """\
 # No value of the table is in this file: only names, kinds, decimals, units and formats of its columns, and how the file
-# is written. Bounds are such that any number keeps; narrower ones, from public knowledge, make finer cells.
+# is written. With values = "private" the run finds bounds, bins and values that heap up by noisy counts. Bounds from
+# public knowledge make finer cells: low and high, with bins = "private".
 """
     if not draft.to_list:
         return text
@@ -181,7 +182,7 @@ def _columns(draft: Draft) -> str:
     for column in drafted.columns:
         lines = [
             f"{_MARK}\n{line}" if key in read else line
-            for key, value in (column.to_dict() | said[column.name]).items()
+            for key, value in (column.to_dict() | said.get(column.name, {})).items()
             for line in [_line(key, value)]
         ]
         tables.append("\n".join(["[[column]]", *lines, ""]))

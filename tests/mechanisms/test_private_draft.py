@@ -90,7 +90,14 @@ def test_a_private_draft_is_public_takes_the_table_and_names_what_is_to_be_liste
     assert set(config.domain.ignore) == {"sex", "code"}
     assert encode(config.domain, read_table(path), ignore_extra=True).shape == (ROWS, 7)
     document = tomllib.loads((tmp_path / "d.toml").read_text())
-    assert {table["bins"] for table in document["column"]} == {"private"}
+    free = [table for table in document["column"] if table.get("values") == "private"]
+    assert [table["name"] for table in free] == ["age", "cost", "admitted", "end", "since", "born"]
+    allowed = {"name", "kind", "values", "coarse", "missing", "decimals", "unit", "format"}
+    assert not {key for table in free for key in table} - allowed
+    # Times of day are public, and the hours of a day are their bounds.
+    (at,) = [table for table in document["column"] if table not in free]
+    assert (at["name"], at["low"], at["high"], at["bins"]) == ("at", 0, 24 * 60 - 1, "private")
+    assert at["from"] == "public: the hours of a day"
 
 
 def test_the_document_of_a_private_draft_tells_nothing_of_the_table(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_public_is_said_where_it_is_true_alone(
         ({"hihg": "public"}, "from.hihg; the column has no such key, but bins, high, low"),
         ({"low": 1}, "from.low = 1; expected a text"),
         ({"low": "mine"}, "from.low = 'mine'"),
-        ("private", "private are bins that a run chooses"),
-        ({"low": "private"}, "private are bins that a run chooses"),
+        ("private", "private are bins and values that a run chooses"),
+        ({"low": "private"}, "private are bins and values that a run chooses"),
     ],
 )
 def test_other_words_are_refused(value: object, said: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mechanisms.accounting import Schedule
 from mechanisms.column_parts import PRIVATE
+from mechanisms.columns import private_of
 from mechanisms.domain import Clique
 from mechanisms.resolving import unmeasured
 from mechanisms.scores import AIM, score_gain, score_offset
@@ -124,9 +125,15 @@ def _check_private(config: Config) -> None:
         raise ConfigError(
             config.source,
             "run.input",
-            f'is "{COUNTS_INPUT}" beside bins = "{PRIVATE}" in column {config.domain.names[private[0]]!r}, which are '
-            f'chosen after owners have sent; expected "{ROWS_INPUT}"',
+            f'is "{COUNTS_INPUT}" beside {_private_key(config, private[0])} = "{PRIVATE}" in column '
+            f"{config.domain.names[private[0]]!r}, which are chosen after owners have sent; expected "
+            f'"{ROWS_INPUT}"',
         )
+
+
+def _private_key(config: Config, position: int) -> str:
+    private = private_of(config.domain.columns[position])
+    return "values" if private is not None and private.free else "bins"
 
 
 def _check_candidates(study: Study) -> None:

@@ -1,0 +1,217 @@
+"""DistAIM with private values: real servers find bounds, bins, heaps and categories from noisy counts alone."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from mechanisms.columns import Categorical, fine_cells
+from mechanisms.domain import Domain
+from mechanisms.model import Model
+from mechanisms.numbers import Real
+from mechanisms.resolving import coarse_codes
+from mechanisms.table import encode
+from mechanisms.workload import count_marginals
+from parties.audit.replay import replay_folder
+from parties.audit.runner import audit_folder
+from parties.config import CertificateFiles
+from parties.foundation.errors import ConfigError
+from parties.mpc.estimation import make_estimator
+from parties.mpc.planning.validation import validate_run
+from parties.mpc.records import RunningTotal
+from parties.mpc.storage.totals import TotalStore
+from parties.session.study import Study
+from protocols.fields import encode as encoded
+from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
+from tests.parties.mesh import EVERYONE
+from tests.parties.support import make_config
+from tests.parties.tampering import Forger, failed
+
+Certificates = dict[str, CertificateFiles]
+OWNER_ROWS = 150
+CODES = ("A00", "B11", "C22", "D33", "E44", "F55")
+"""Public candidates, of which no row has the last three."""
+PRIVATE: dict[str, object] = {
+    "run.rounds": 1,
+    "run.epsilon": 20.0,
+    "run.iterations": 20,
+    "run.final_iterations": 40,
+    "run.noise": "distributed",
+    "run.input": "auto",
+    "run.record_replay": True,
+    "clients.rows_per_client": 1000,
+    "column": [
+        {"name": "cost", "kind": "real", "values": "private", "decimals": 1, "coarse": 4},
+        {"name": "end", "kind": "date", "values": "private", "coarse": 4, "missing": True},
+        {
+            "name": "code",
+            "kind": "categorical",
+            "values": "private",
+            "candidates": list(CODES),
+            "coarse": 4,
+        },
+    ],
+}
+CAPACITIES = dict.fromkeys(EVERYONE, OWNER_ROWS)
+
+
+def rows_of(seed: int) -> pd.DataFrame:
+    """Six in ten costs are zero, one end in five is 9999-12-31, and one code in ten is not listed."""
+    rng = np.random.default_rng(seed)
+    costs = np.where(rng.random(OWNER_ROWS) < 0.6, 0.0, rng.uniform(100, 900, OWNER_ROWS))
+    days = pd.to_datetime("2022-01-01") + pd.to_timedelta(rng.integers(0, 60, OWNER_ROWS), "D")
+    ends = days.strftime("%Y-%m-%d").to_numpy(object)
+    ends[rng.random(OWNER_ROWS) < 0.2] = "9999-12-31"
+    ends[rng.random(OWNER_ROWS) < 0.1] = ""
+    listed = rng.choice(["A00", "B11", "C22", "Z99"], OWNER_ROWS, p=[0.4, 0.3, 0.2, 0.1])
+    return pd.DataFrame(
+        {"cost": [f"{c:.1f}" for c in costs], "end": ends, "code": listed}, dtype=object
+    )
+
+
+@lru_cache(maxsize=1)
+def tables() -> Mapping[str, NDArray[np.int32]]:
+    domain = make_config(PRIVATE).domain
+    return {owner: encode(domain, rows_of(seed)) for seed, owner in enumerate(EVERYONE)}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, and the last totals that its servers had."""
+
+    folder: Path
+    totals: dict[str, RunningTotal]
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def domain(self) -> Domain:
+        return Model.load(self.run / "model").domain
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Finished:
+    folder = tmp_path_factory.mktemp("private-values")
+    totals: dict[str, RunningTotal] = {}
+    save = TotalStore.save
+
+    def kept(store: TotalStore, total: RunningTotal) -> None:
+        totals[store.directory.parent.name] = total
+        save(store, total)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TotalStore, "save", kept)
+        make_run(
+            folder,
+            certificates,
+            PRIVATE,
+            capacities=CAPACITIES,
+            estimator=make_estimator,
+            tables=tables(),
+        )
+    return Finished(folder, totals)
+
+
+def test_run_finds_heaps_and_keeps_the_codes_that_rows_have(finished: Finished) -> None:
+    cost, end, code = finished.domain.columns
+    assert isinstance(cost, Real)
+    assert (0, 0) in cost.cells.ranges
+    assert isinstance(code, Categorical)
+    assert code.values == ("A00", "B11", "C22", "other")
+    table = pd.read_csv(finished.run / "synthetic.csv", dtype=str, keep_default_na=False)
+    assert (table["cost"].astype(float) == 0).mean() == pytest.approx(0.6, abs=0.08)
+    assert (table["end"] == "9999-12-31").mean() == pytest.approx(0.18, abs=0.08)
+    assert set(table["end"].str[:4]) <= {"2021", "2022", "9999", ""}
+    assert set(table["code"]) == {"A00", "B11", "C22", "other"}
+    assert end.size < len(fine_cells(end).ranges)  # type: ignore[arg-type]
+
+
+def test_run_counts_the_cells_that_it_chose(finished: Finished) -> None:
+    config, domain = make_config(PRIVATE), finished.domain
+    workload = config.resolved(domain).build_workload()
+    own = [finished.totals[f"server-{pid}"].share.own for pid in range(3)]
+    expected = sum(
+        count_marginals(coarse_codes(config.domain, domain, codes), workload)
+        for codes in tables().values()
+    )
+    np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
+    opened = [
+        record["count"]
+        for record in read_lines(finished.run, 0)
+        if record.get("what") == "measure.counts" and record["round"] == 0
+    ]
+    assert opened == list(config.domain.shape)
+
+
+def test_audit_passes_and_replays_make_the_same_messages(finished: Finished) -> None:
+    audit = audit_folder(finished.run)
+    assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
+    passed = {check.name for check in audit.checks if check.status == "pass"}
+    assert {"costs", "model", "table", "openings", "limits", "ledger"} <= passed
+    for pid in range(3):
+        assert "messages of 1 mesh" in replay_folder(finished.folder / f"server-{pid}")
+    ledger = [r for r in read_lines(finished.run, 0) if r["kind"] == "ledger" and r["round"] == 0]
+    assert len(ledger) == 3
+    report = json.loads((finished.run / "report.json").read_text())
+    assert report["synthetic_rows"] > 0
+
+
+def more_of_an_absent_code(lines: Lines) -> None:
+    fine = [r for r in lines if r.get("what") == "measure.counts" and r["round"] == 0]
+    fine[2].update(value=encoded(np.full(len(CODES) + 1, 2**20, "<u4").tobytes()))
+
+
+def test_audit_catches_a_category_that_the_counts_do_not_show(
+    finished: Finished, tmp_path: Path, certificates: Certificates
+) -> None:
+    """Told alike by all three servers, and signed by them."""
+    forger = Forger(copy_run(finished.run, tmp_path), finished.run, certificates)
+    forger.edit(more_of_an_absent_code)
+    assert "model" in failed(audit_folder(forger.run))
+
+
+def test_private_values_are_proved_in_malicious_mode_and_pass_the_audit(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    run = make_run(
+        tmp_path,
+        certificates,
+        PRIVATE | {"run.security": "malicious", "run.noise": "discrete-gaussian"},
+        capacities=CAPACITIES,
+        estimator=make_estimator,
+        tables=tables(),
+    )
+    audit = audit_folder(run)
+    assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
+    (code,) = [c for c in Model.load(run / "model").domain.columns if c.name == "code"]
+    assert isinstance(code, Categorical)
+    assert code.values == ("A00", "B11", "C22", "other")
+    assert "messages of 1 mesh" in replay_folder(tmp_path / "server-1")
+
+
+def test_a_killed_server_goes_on_with_the_same_values(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    run = make_run(
+        tmp_path,
+        certificates,
+        PRIVATE,
+        kill=(2, "round", 1),
+        capacities=CAPACITIES,
+        estimator=make_estimator,
+        tables=tables(),
+    )
+    assert failed(audit_folder(run)) == set()
+
+
+def test_counts_are_refused_beside_private_values() -> None:
+    with pytest.raises(ConfigError, match=r"run.input.*values = \"private\".*'cost'.*\"rows\""):
+        validate_run(Study.of(make_config(PRIVATE | {"run.input": "counts"})))
