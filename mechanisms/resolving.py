@@ -6,6 +6,7 @@ Domains and noisy histograms are public. Codes are secret. Source: `mechanisms.p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -46,6 +47,27 @@ def resolve(
         else:
             raise ValueError(f"column {column.name!r} has no private bins")
     return replace(domain, columns=tuple(columns))
+
+
+def first_spread(domain: Domain) -> float:
+    """Returns how much more noise round 0 leaves in the cells of a model than without private values: 1 without any.
+
+    A sum over m fine cells has noise of sqrt(m) times the deviation; the result is the mean over the columns of the
+    root of their fine cells over their largest number of cells. It is the same before and after measuring.
+    """
+    roots = [
+        math.sqrt(max(1.0, fine / coarse)) for fine, coarse in map(_fine_and_coarse, domain.columns)
+    ]
+    return math.fsum(roots) / len(roots)
+
+
+def _fine_and_coarse(column: Column) -> tuple[int, int]:
+    """Returns the number of fine cells of a column with private values, and of cells at most; 1, 1 for others."""
+    if column.private is None or not column.private.free:
+        return 1, 1
+    if isinstance(column, Categorical):
+        return len(column.private.candidates) + 1, column.private.coarse
+    return len(fine_cells(column).ranges), column.private.coarse
 
 
 def coarse_codes(fine: Domain, resolved: Domain, codes: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,6 +1,9 @@
 """DistAIM with private values: real servers find bounds, bins, heaps and categories from noisy counts alone."""
 
+import asyncio
+import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,19 +18,27 @@ from mechanisms.columns import Categorical, fine_cells
 from mechanisms.domain import Domain
 from mechanisms.model import Model
 from mechanisms.numbers import Real
+from mechanisms.private_categories import PrivateCategories
+from mechanisms.reading import read_table
 from mechanisms.resolving import coarse_codes
 from mechanisms.table import encode
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
-from parties.config import CertificateFiles
+from parties.config import CertificateFiles, Config, load_config
 from parties.foundation.errors import ConfigError
+from parties.local.assemble import finish_trial
+from parties.local.methods import open_method_folder, run_method
+from parties.local.request import TrialRequest, load_trial
 from parties.mpc.estimation import make_estimator
+from parties.mpc.planning.budget import make_plan
 from parties.mpc.planning.validation import validate_run
 from parties.mpc.records import RunningTotal
 from parties.mpc.storage.totals import TotalStore
+from parties.observability.events import Progress, TextLines
 from parties.session.study import Study
 from protocols.fields import encode as encoded
+from tests.mechanisms.test_private_values import LIST, ugly
 from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
 from tests.parties.mesh import EVERYONE
 from tests.parties.support import make_config
@@ -215,3 +226,135 @@ def test_a_killed_server_goes_on_with_the_same_values(
 def test_counts_are_refused_beside_private_values() -> None:
     with pytest.raises(ConfigError, match=r"run.input.*values = \"private\".*'cost'.*\"rows\""):
         validate_run(Study.of(make_config(PRIVATE | {"run.input": "counts"})))
+
+
+def share_of_round_0(config: Config) -> float:
+    """The first measurements' share of what is for measuring."""
+    plan = make_plan(Study.of(config))
+    first = math.fsum(plan.accountant.cost(event) for event in plan.events(0))
+    return first / plan.rho / config.run.measure_share
+
+
+def test_round_0_has_more_of_the_budget_where_values_are_private(finished: Finished) -> None:
+    listed = [
+        {"name": name, "kind": "categorical", "categories": ["x", "y"]} for name in ("a", "b")
+    ]
+    free = [{"name": name, "kind": "integer", "values": "private"} for name in ("c", "d")]
+    changes = {"run.noise": "discrete-gaussian", "run.rounds": 3, "run.epsilon": 1.0}
+
+    def share(columns: list[dict[str, object]], **keys: object) -> float:
+        more = {f"run.{key}": value for key, value in keys.items()}
+        return share_of_round_0(make_config(changes | more | {"column": columns}))
+
+    assert share(listed) == pytest.approx(0.2, abs=0.001)
+    assert share(free) == pytest.approx(0.439, abs=0.001)
+    assert 0.25 < share([*listed, *free]) < 0.4
+    # A given share stays, and so does the papers' rule.
+    assert share(free, initial_share=0.1) == pytest.approx(0.1, abs=0.001)
+    assert share(free, rule="aim") == pytest.approx(share(listed, rule="aim"), abs=0.001)
+    # What was measured changes no charge of the same run.
+    config = make_config(PRIVATE)
+    plans = [make_plan(Study.of(of)) for of in (config, config.resolved(finished.domain))]
+    assert plans[0].initial == plans[1].initial
+
+
+def test_a_trial_of_an_ugly_table_keeps_heaps_medians_marks_and_frequent_codes(
+    tmp_path: Path,
+) -> None:
+    rng, table = np.random.default_rng(3), ugly(10_000, 5)
+    often = ["A07", "C33", "K50", "T99"]
+    codes = np.array(often)[rng.integers(0, 4, len(table))]
+    rare = rng.random(len(table)) < 0.3
+    codes[rare] = np.array(LIST)[rng.integers(0, len(LIST), rare.sum())]
+    table["code"], table["sex"] = codes, rng.choice(["f", "m"], len(table))
+    table.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "codes.txt").write_text("\n".join([*LIST, ""]))
+    (tmp_path / "study.toml").write_text(UGLY_STUDY)
+    config = load_config(tmp_path / "study.toml")
+    assert config.domain.columns[4].private == PrivateCategories(LIST)
+    path = tmp_path / "table.csv"
+    request = TrialRequest("aim", "ugly", None, "iid", None, 0)
+    trial = load_trial(config, read_table(path), request, source=str(path))
+    folder = open_method_folder(trial, tmp_path / "run")
+    report = asyncio.run(run_method(trial, folder, Progress(TextLines(stream=io.StringIO()))))
+    document = finish_trial(trial, folder, report)
+    drawn = pd.read_csv(folder.path / "synthetic.csv", dtype=str, keep_default_na=False)
+    assert len(drawn) == pytest.approx(len(table), rel=0.03)
+    assert (drawn["cost"].astype(float) == 0).mean() == pytest.approx(0.6, abs=0.03)
+    incomes = [pd.to_numeric(of["income"]) for of in (table, drawn)]
+    assert incomes[1].median() == pytest.approx(incomes[0].median(), rel=0.1)
+    assert (incomes[1] == -99).mean() == pytest.approx(0.02, abs=0.012)
+    assert (drawn["end"] == "9999-12-31").mean() == pytest.approx(0.02, abs=0.012)
+    assert set(drawn["end"].str[:4]) == {"2019", "2020", "9999"}
+    assert pd.to_numeric(drawn["ratio"]).median() == pytest.approx(1.0, abs=0.01)
+    assert {*often, "other"} == set(drawn["code"])
+    for value in often:
+        assert (drawn["code"] == value).mean() == pytest.approx(0.175, abs=0.03)
+    # No claim is wrong, though the real table has codes that the run merged.
+    assert not [q for q in document["quality"]["columns"] if q["wrong"]]  # type: ignore[index]
+    assert document["about"]["provenance"]["private"] == 5  # type: ignore[index]
+
+
+UGLY_STUDY = """\
+[run]
+epsilon = 1.0
+delta = 1e-5
+iterations = 50
+final_iterations = 300
+
+[workload]
+degree = 2
+
+[clients]
+expected = 10
+rows_per_client = 2000
+
+[[column]]
+name = "cost"
+kind = "real"
+values = "private"
+decimals = 2
+
+[[column]]
+name = "income"
+kind = "integer"
+values = "private"
+
+[[column]]
+name = "end"
+kind = "date"
+values = "private"
+
+[[column]]
+name = "ratio"
+kind = "real"
+values = "private"
+decimals = 3
+
+[[column]]
+name = "code"
+kind = "categorical"
+values = "private"
+candidates = "codes.txt"
+from = "public: a code list"
+
+[[column]]
+name = "sex"
+kind = "categorical"
+categories = ["f", "m"]
+from = "public: the form"
+"""
+
+
+def test_a_list_of_candidates_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(UGLY_STUDY)
+    with pytest.raises(ConfigError, match=r"column.candidates: is 'codes.txt'.*beside the config"):
+        load_config(tmp_path / "study.toml")
+
+
+def test_other_methods_refuse_private_values() -> None:
+    config = make_config(PRIVATE)
+    with pytest.raises(ConfigError, match=r"column.values: is \"private\" in column 'cost'"):
+        config.check_bounds()
+    with pytest.raises(ConfigError, match=r"column.values.*expected low and high"):
+        config.check_bins()

@@ -25,6 +25,7 @@ from mechanisms.choosing import tree_rounds
 from mechanisms.composition import epsilon_of, of_group
 from mechanisms.events import NOISE_KINDS, NoiseKind
 from mechanisms.gaussian_privacy import GAUSSIAN, ROUNDINGS, GaussianAccountant, factor_for
+from mechanisms.resolving import first_spread
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.units import row_budget
 from mechanisms.workload import Workload
@@ -116,29 +117,39 @@ def _unit(config: Config) -> str:
 
 def _divided(study: Study) -> Schedule:
     """Division of the budget, even if its noise cannot be sampled."""
-    return divide(study.config.run, study.workload, rows=study.config.rows_of_unit)
+    rows, spread = study.config.rows_of_unit, first_spread(study.config.domain)
+    return divide(study.config.run, study.workload, rows=rows, spread=spread)
 
 
-def divide(run: RunSection, workload: Workload, *, rows: int = 1) -> Schedule:
+def divide(run: RunSection, workload: Workload, *, rows: int = 1, spread: float = 1.0) -> Schedule:
     """Division of a run's budget for a unit of privacy of ``rows`` rows, even if its noise cannot be sampled.
 
-    Raises ValueError if delta does not cover the cost of sampling.
+    ``spread`` is that of the domain (``mechanisms.resolving.first_spread``). Raises ValueError if delta does not cover
+    the cost of sampling.
     """
-    shape = _WorkloadShape.of(workload)
+    shape = _WorkloadShape.of(workload, spread)
     found = _sampling_of(run, rows, shape)
     return _division(run, shape, row_budget(found.budget, rows), found.accountant)
 
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadShape:
-    """Facts of a workload that a division needs: its columns, and the pairs that join all of them."""
+    """Facts of a workload that a division needs: columns, the pairs that join them, and the noise of private values.
+
+    ``spread`` is ``mechanisms.resolving.first_spread``.
+    """
 
     columns: int
     pairs: int
+    spread: float
 
     @classmethod
-    def of(cls, workload: Workload) -> "_WorkloadShape":
-        return cls(len(workload.one_way), tree_rounds(workload))
+    def of(cls, workload: Workload, spread: float) -> "_WorkloadShape":
+        return cls(len(workload.one_way), tree_rounds(workload), spread)
+
+    @classmethod
+    def of_study(cls, study: Study) -> "_WorkloadShape":
+        return cls.of(study.workload, first_spread(study.config.domain))
 
 
 def _division(
@@ -153,7 +164,7 @@ def _division(
             measure_share=run.measure_share,
             selection_slack=SELECTION_SLACK,
             noise=_kind(run),
-            initial_share=_initial_share(run),
+            initial_share=_initial_share(run, shape),
             tree_rounds=shape.pairs,
             tree_share=_tree_share(run),
             may_fall_back=run.may_fall_back,
@@ -166,7 +177,7 @@ def _division(
         measure_share=run.measure_share,
         selection_slack=SELECTION_SLACK,
         noise=_kind(run),
-        initial_share=_initial_share(run),
+        initial_share=_initial_share(run, shape),
         accountant=accountant,
     )
 
@@ -176,7 +187,7 @@ def _accountants(run: RunSection, shape: _WorkloadShape) -> list[Accountant]:
     if run.accountant != GAUSSIAN:
         return [ZCDP]
     rounds = CENTRAL_ROUNDS * shape.columns if run.schedule == ANNEALED else run.rounds
-    measured = rounds + (shape.columns if _initial_share(run) is None else 0)
+    measured = rounds + (shape.columns if _initial_share(run, shape) is None else 0)
     share = Fraction(run.measure_share)
     ratio = factor_for((1 - share) / rounds, share / measured)
     roundings = ROUNDINGS[:1] if run.noise == BOX_MULLER else ROUNDINGS
@@ -214,10 +225,19 @@ def zcdp_epsilon(study: Study) -> float | None:
     return epsilon_from_rho(found.budget, study.config.run.delta, distance=found.distance)
 
 
-def _initial_share(run: RunSection) -> float | None:
-    if run.initial_share is None and run.rule != AIM:
+def _initial_share(run: RunSection, shape: _WorkloadShape) -> float | None:
+    """The config's share, or by the rule the default one, with a floor for private values.
+
+    Errors fall with the root of a part's budget: A / sqrt(s) + B / sqrt(1 - s) is least at s / (1 - s) = (A / B)^(2/3).
+    The default is right where A is the noise of a column's own cells; private values have ``spread`` times that.
+    """
+    if run.initial_share is not None or run.rule == AIM:
+        return run.initial_share
+    if shape.spread == 1.0:
         return INITIAL_SHARE
-    return run.initial_share
+    odds = INITIAL_SHARE / (1 - INITIAL_SHARE) * math.pow(shape.spread, 2 / 3)
+    # Few digits, the same on every machine.
+    return round(odds / (1 + odds), 3)
 
 
 def _tree_share(run: RunSection) -> float:
@@ -248,7 +268,7 @@ def _remedies(study: Study) -> str:
 
 def _least_delta(study: Study) -> float:
     """Part of delta that the finest samplers take, at an epsilon of at most 1."""
-    run, shape = study.config.run, _WorkloadShape.of(study.workload)
+    run, shape = study.config.run, _WorkloadShape.of_study(study)
     paid = _ChargeLimits.planned(run, shape)
     with contextlib.suppress(ValueError):
         # A usual delta is enough here: the number of charges hardly depends on the budget.
@@ -360,9 +380,7 @@ class _SamplingPlan:
 
 
 def _sampling(study: Study) -> _SamplingPlan:
-    return _sampling_of(
-        study.config.run, study.config.rows_of_unit, _WorkloadShape.of(study.workload)
-    )
+    return _sampling_of(study.config.run, study.config.rows_of_unit, _WorkloadShape.of_study(study))
 
 
 @lru_cache(maxsize=256)

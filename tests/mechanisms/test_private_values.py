@@ -1,0 +1,321 @@
+"""Private values: public grids of fine cells, categories that stand out of the noise, and tables that come back."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.column_values import as_measured, column_values
+from mechanisms.columns import Categorical, fine_cells, written_range
+from mechanisms.descent import Target
+from mechanisms.domain import Domain
+from mechanisms.errors import DomainError
+from mechanisms.exact_noise import discrete_gaussian_noise
+from mechanisms.moments import UNITS
+from mechanisms.origins import column_in_words, counted
+from mechanisms.private_categories import ABSENT, MOST_CANDIDATES, PrivateCategories, threshold
+from mechanisms.resolving import coarse_codes, coarse_measurement, resolve, stand_in, unmeasured
+from mechanisms.sampling import public_generator
+from mechanisms.scale_free import LARGEST, LARGEST_WHOLE, MARKS, STEPS, number_starts
+from mechanisms.schema import table_schema
+from mechanisms.table import decode, encode
+from tests.mechanisms.tables import random_stream
+
+PRIVATE: dict[str, object] = {"values": "private"}
+
+
+def column(kind: str, **keys: object) -> dict[str, object]:
+    return {"name": "x", "kind": kind} | PRIVATE | keys
+
+
+def domain_of(*columns: dict[str, object]) -> Domain:
+    return Domain.from_dict({"column": list(columns)})
+
+
+@pytest.mark.parametrize("places", range(7))
+def test_number_starts_cover_all_numbers_with_zero_and_marks_by_themselves(places: int) -> None:
+    unit = 10**places
+    largest = LARGEST_WHOLE if places == 0 else LARGEST * unit
+    starts = number_starts(places, -largest, largest)
+    assert len(starts) <= 1024
+    assert starts[0] == -largest
+    assert starts == sorted(set(starts))
+    assert starts[-1] <= largest
+    single = {0, *(mark * unit for mark in MARKS), unit, -unit, 1000 * unit}
+    if places == 0:
+        single |= {*range(250), *range(1900, 2101), *range(-49, 0)}
+    assert single <= {a for a, b in itertools.pairwise(starts) if b == a + 1}
+    # Beyond the marks a cell is no wider than 29 % of its numbers; above zero, up to a million, 7 %.
+    apart = {s + d for s in single for d in (0, 1)}
+    for first, after in itertools.pairwise(starts):
+        if first > 1000 * unit and not {first, after} & apart:
+            assert after - first <= (0.072 if first < 10**6 * unit else 0.145) * first + 1
+        if after < -1000 * unit and not {first, after} & apart:
+            assert after - first <= 0.29 * -after + 1
+
+
+def test_steps_are_those_of_r40_alike_in_proportion() -> None:
+    assert len(STEPS) == 40
+    exact = 100 * 10 ** (np.arange(40) / 40)
+    assert np.abs(np.array(STEPS) / exact - 1).max() < 0.013
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_dates_without_bounds_have_cells_by_the_calendar(unit: str) -> None:
+    kind = "date" if UNITS.index(unit) >= UNITS.index("day") else "datetime"
+    form = {"week": "YYYY-Www"}.get(unit, "")
+    if unit in ("microsecond", "millisecond"):
+        form = "YYYY-MM-DDTHH:MM:SS.ffffff"
+    (at,) = domain_of(column(kind, unit=unit, **({"format": form} if form else {}))).columns
+    assert not isinstance(at, Categorical)
+    cells = fine_cells(at).ranges
+    assert len(cells) <= 1024
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(cells))
+    assert cells[-1][0] == cells[-1][1]
+
+
+@settings(deadline=None)
+@given(st.integers(-LARGEST_WHOLE, LARGEST_WHOLE), st.integers(1, 14))
+def test_any_number_has_a_code_and_comes_back_in_its_cell(number: int, digits: int) -> None:
+    (whole,) = domain_of(column("integer")).columns
+    small = number % 10**digits
+    for value in (number, small, -small):
+        code = whole.code_of(str(value))
+        assert code is not None
+        assert not isinstance(whole, Categorical)
+        first, last = fine_cells(whole).ranges[code]
+        assert first <= value <= last
+
+
+def test_grid_and_configuration_know_nothing_of_a_table() -> None:
+    (whole,), (again,) = domain_of(column("integer")).columns, domain_of(column("integer")).columns
+    assert whole.to_dict() == {
+        "name": "x", "kind": "integer", "values": "private", "coarse": 32, "missing": False
+    }  # fmt: skip
+    assert whole == again
+    domain = domain_of(column("real", decimals=2), column("date") | {"name": "y"})
+    assert Domain.from_dict(domain.to_dict()) == domain
+    assert counted(domain) == {"private": 2}
+    assert column_in_words(domain, "x").startswith("private: noisy counts of the run")
+
+
+def ugly(rows: int, seed: int = 1) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    cost = np.where(rng.random(rows) < 0.6, 0.0, np.exp(rng.normal(6.5, 1.0, rows)))
+    income = np.exp(rng.normal(10.3, 0.8, rows)).astype(int).astype(str)
+    income[rng.random(rows) < 0.02] = "-99"
+    days = pd.to_datetime("2019-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D")
+    end = np.where(rng.random(rows) < 0.02, "9999-12-31", days.strftime("%Y-%m-%d").to_numpy())
+    ratio = np.where(rng.random(rows) < 0.5, 1.0, rng.uniform(0.8, 1.2, rows))
+    return pd.DataFrame(
+        {
+            "cost": [f"{c:.2f}" for c in cost],
+            "income": income,
+            "end": end,
+            "ratio": [f"{r:.3f}" for r in ratio],
+        },
+        dtype=object,
+    )
+
+
+UGLY = Domain.from_dict(
+    {
+        "column": [
+            column("real", decimals=2) | {"name": "cost"},
+            column("integer") | {"name": "income"},
+            column("date") | {"name": "end"},
+            column("real", decimals=3) | {"name": "ratio"},
+        ]
+    }
+)
+
+
+def noisy(codes: np.ndarray[tuple[int, int], np.dtype[np.int32]], domain: Domain, sigma: float):  # type: ignore[no-untyped-def]
+    """The noisy counts of all columns of a domain."""
+    stream = random_stream(7)
+    return {
+        i: np.bincount(codes[:, i], minlength=domain.shape[i])
+        + discrete_gaussian_noise(stream, sigma, domain.shape[i]).astype(float)
+        for i in unmeasured(domain)
+    }
+
+
+def test_heaps_bounds_and_medians_come_back_from_noisy_counts() -> None:
+    """Epsilon 1 and 10,000 rows of seven columns leave a deviation of some 29."""
+    table, sigma = ugly(10_000), 29.0
+    codes = encode(UGLY, table)
+    domain = resolve(UGLY, noisy(codes, UGLY, sigma), sigma)
+    assert Domain.from_dict(domain.to_dict()) == domain
+    moved = coarse_codes(UGLY, domain, codes)
+    assert max(domain.shape) <= 33
+    drawn = decode(domain, moved, public_generator(3))
+    assert (encode(domain, drawn) == moved).all()
+    real, made = (pd.to_numeric(of["cost"]) for of in (table, drawn))
+    assert (made == 0).mean() == pytest.approx((real == 0).mean(), abs=0.002)
+    real, made = (pd.to_numeric(of["income"]) for of in (table, drawn))
+    assert made.median() == pytest.approx(real.median(), rel=0.1)
+    assert (made == -99).mean() == pytest.approx((real == -99).mean(), abs=0.002)
+    assert (drawn["end"] == "9999-12-31").mean() == pytest.approx(0.02, abs=0.004)
+    assert set(drawn["end"].str[:4]) == {"2019", "2020", "9999"}
+    assert pd.to_numeric(drawn["ratio"]).median() == pytest.approx(1.0, abs=0.01)
+    # Bounds are those of the cells that showed rows.
+    low, high = written_range(domain.columns[1])  # type: ignore[arg-type]
+    assert low > -200
+    assert high < 10**6
+    fields = {f["name"]: f for f in table_schema(domain)["fields"]}  # type: ignore[attr-defined]
+    assert fields["income"]["constraints"]["maximum"] == high
+
+
+def test_neighbouring_tables_differ_by_one_count_of_each_column() -> None:
+    """The sensitivity that round 0 charges for: a row more is one more in one cell of each column."""
+    table = ugly(300)
+    codes, fewer = encode(UGLY, table), encode(UGLY, table.iloc[:-1])
+    for i, size in enumerate(UGLY.shape):
+        counts = [np.bincount(of[:, i], minlength=size) for of in (codes, fewer)]
+        moved = counts[0] - counts[1]
+        assert sorted(moved[moved != 0]) == [1]
+    # The cells do not follow the table: an absurd row changes no other row's code.
+    odd = pd.concat([table, table.iloc[:1].assign(income="-999999999999")], ignore_index=True)
+    assert (encode(UGLY, odd)[:-1] == codes).all()
+
+
+def test_each_count_has_the_variance_of_its_own_fine_cells() -> None:
+    codes = encode(UGLY, ugly(5000))
+    histograms = noisy(codes, UGLY, 10.0)
+    domain = resolve(UGLY, histograms, 10.0)
+    found = coarse_measurement(domain, 0, histograms[0], sigma=10.0, clients=1)
+    assert isinstance(found.merged, np.ndarray)
+    assert found.merged.sum() == UGLY.shape[0]
+    zero = domain.columns[0].code_of("0.00")
+    assert zero is not None
+    assert found.merged[zero] == 1
+    assert found.total.variance == pytest.approx(100.0 * UGLY.shape[0])
+
+
+def test_target_with_a_weight_for_each_entry_has_the_weighted_loss() -> None:
+    mean, mu = np.array([0.2, 0.3, 0.5]), np.array([0.25, 0.25, 0.5])
+    weight = np.array([10.0, 1.0, 0.1])
+    assert Target(mean, weight).loss(weight * (mu - mean)) == pytest.approx(
+        float(np.sum(weight * (mu - mean) ** 2)) / 2
+    )
+    assert Target(mean, 4.0).loss(4.0 * (mu - mean)) == pytest.approx(
+        4.0 * float(np.sum((mu - mean) ** 2)) / 2
+    )
+
+
+LIST = tuple(f"{letter}{n:02d}" for letter in "ABCDEFGHIJKLMNOPQRST" for n in range(100))
+CODED = Domain(
+    (Categorical("code", LIST, missing=True, other="other", private=PrivateCategories(LIST)),)
+)
+
+
+def test_candidates_that_stand_out_are_kept_and_the_rest_is_merged() -> None:
+    rng, rows, sigma = np.random.default_rng(2), 10_000, 29.0
+    often = np.array(["A07", "C33", "T99"])
+    values = np.concatenate(
+        [often[rng.integers(0, 3, rows // 2)], np.array(LIST)[rng.integers(0, 2000, rows // 4)]]
+    )
+    values = np.concatenate([values, ["unlisted"] * (rows - len(values) - 100), [""] * 100])
+    table = pd.DataFrame({"code": values}, dtype=object)
+    codes = encode(CODED, table)
+    histograms = noisy(codes, CODED, sigma)
+    domain = resolve(CODED, histograms, sigma)
+    assert Domain.from_dict(domain.to_dict()) == domain
+    (code,) = domain.columns
+    assert isinstance(code, Categorical)
+    assert code.values == ("A07", "C33", "T99", "other")
+    drawn = decode(domain, coarse_codes(CODED, domain, codes), public_generator(1))["code"]
+    for value in often:
+        assert (drawn == value).sum() == (table["code"] == value).sum()
+    assert (drawn == "").sum() == 100
+    assert (drawn == "other").sum() == rows - 100 - drawn.isin(often).sum()
+    found = coarse_measurement(domain, 0, histograms[0], sigma=sigma, clients=1)
+    assert isinstance(found.merged, np.ndarray)
+    assert found.merged.tolist() == [1, 1, 1, 2001 - 3, 1]
+    # Real values that were not kept count as the word for others.
+    (of,) = as_measured(domain, column_values(CODED, table))
+    assert set(of.texts) <= {*often, "other"}
+    assert of.rows == rows
+
+
+def passing(candidates: int, deviation: float, times: int) -> float:
+    """Share of runs in which noise alone passes the threshold in any of the candidates."""
+    noise = discrete_gaussian_noise(random_stream(11), deviation, candidates * times)
+    return float((noise.reshape(times, -1) >= threshold(candidates, deviation)).any(1).mean())
+
+
+def test_absent_candidates_pass_with_a_probability_of_one_in_a_thousand_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2,000 runs of 50: more than 9 with such a candidate have a chance below 1 in 20,000 at ``ABSENT``."""
+    assert passing(50, 12.0, 2000) <= 9 / 2000
+    # The bound on the tail of a Gaussian, with some slack: no less than what is claimed, no more than a row beyond.
+    for count in (1, 50, 2000, MOST_CANDIDATES):
+        tail = count * math.erfc((threshold(count, 1000.0) - 1) / 1000.0 / math.sqrt(2)) / 2
+        assert tail <= float(ABSENT)
+    # The control: at twice the deviation most runs keep what is not there.
+    monkeypatch.setattr("tests.mechanisms.test_private_values.threshold", lambda _, dev: 2 * dev)
+    assert passing(50, 12.0, 2000) > 0.5
+
+
+def test_more_categories_than_cells_leave_the_largest() -> None:
+    counts = [1000 + i for i in range(40)]
+    private = PrivateCategories(LIST[:40], 10, (*counts, 0), 5.0)
+    assert private.categories == LIST[31:40]
+    assert private.places(1).tolist() == [9] * 31 + [*range(9)] + [9, 10]
+
+
+def test_nothing_kept_leaves_one_cell_and_the_largest_stand_in_is_no_smaller() -> None:
+    domain = resolve(CODED, {0: np.zeros(CODED.shape[0])}, 9.0)
+    (code,) = domain.columns
+    assert isinstance(code, Categorical)
+    assert (code.categories, code.values, code.size) == ((), ("other",), 2)
+    assert Domain.from_dict(domain.to_dict()) == domain
+    assert decode(domain, np.array([[0], [1]], np.int32), public_generator(1))["code"].tolist() == [
+        "other",
+        "",
+    ]
+    assert stand_in(CODED).shape == (33,)
+    most = resolve(CODED, {0: np.full(CODED.shape[0], 1000.0)}, 9.0)
+    assert most.shape == (33,)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (column("integer", low=0, high=9), r"beside low.*bins = \"private\" beside low and high"),
+        (column("integer", bins="private"), "beside bins"),
+        (column("integer", scale="log"), "beside scale"),
+        (column("integer", atoms=[0]), "beside atoms"),
+        (column("date", edges=["2020-01-01", "2021-01-01"]), "beside edges"),
+        (column("real"), "needs decimals.*decimals = 0 to 6"),
+        (column("real", decimals=9), "decimals = 9.*expected 0 to 6"),
+        ({"name": "x", "kind": "integer", "values": "any"}, r"values = 'any'; expected values = \"private\""),
+        (column("integer", histogram=[1, 2], deviation=1.0), "2 counts"),
+        (column("integer", coarse=2), "coarse = 2"),
+        (column("categorical"), r"no candidates; expected candidates = "),
+        (column("categorical", candidates=["a"], categories=["a"]), "beside categories"),
+        (column("categorical", candidates=["a"], prefix=1), "beside prefix"),
+        (column("categorical", candidates=[]), "0 values; expected 1 to 4096"),
+        (column("categorical", candidates=["a", "a"]), "'a' is listed more than once"),
+        (column("categorical", candidates=["a", "other"]), "other = 'other' is a candidate"),
+        (column("categorical", candidates=["a"], coarse=1), "coarse = 1"),
+        (column("categorical", candidates=["a"], histogram=[1]), "1 counts; it has 1 candidates"),
+        (column("categorical", candidates=["a"], histogram=[1, 2]), "deviation = 0.0"),
+        ({"name": "x", "kind": "categorical", "candidates": ["a"], "categories": ["a"]}, "candidates stands without"),
+        (column("integer", **{"from": "private"}), "which need no from"),
+    ],
+)  # fmt: skip
+def test_column_refuses_what_private_values_cannot_be(table: dict[str, object], said: str) -> None:
+    with pytest.raises(DomainError, match=f"column 'x'.*{said}"):
+        domain_of(table)
+
+
+def test_a_column_that_follows_from_private_categories_is_refused() -> None:
+    implied = {"name": "y", "implied_by": "x", "values": {"a": "1"}}
+    with pytest.raises(DomainError, match="implied_by = 'x', whose values a run chooses"):
+        domain_of(column("categorical", candidates=["a"]), implied)
