@@ -79,7 +79,7 @@ def counted_in_words(counts: Mapping[str, int]) -> str:
     """Returns a sentence on the origins of a domain's values, from the counts of ``counted``."""
     total = sum(counts.values())
     if counts.get(PUBLIC, 0) + counts.get(PRIVATE, 0) == total and counts.get(PUBLIC):
-        bins = ", but for bins that noisy counts chose" if counts.get(PRIVATE) else ""
+        bins = ", but for what noisy counts chose" if counts.get(PRIVATE) else ""
         return (
             f"Its {total:,} values were public before any table was read{bins}: so its author says."
         )

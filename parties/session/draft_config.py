@@ -85,7 +85,11 @@ def _private_head(draft: Draft) -> str:
 """
     if not draft.to_list:
         return text
-    text += "# TO BE LISTED from a code book: columns that are ignored until they are described here and taken out.\n"
+    text += """\
+# TO BE LISTED from a code book: columns that are ignored until they are described here and taken out. Of a long list,
+# such as all codes of a classification, a run keeps the frequent ones by noisy counts: values = "private" and
+# candidates = "codes.txt", a file with a code on each line, instead of categories.
+"""
     for name in draft.to_list:
         table = tomli_w.dumps({"name": name, "kind": "categorical", "categories": [""]})
         lines = ["[[column]]", *table.replace('""', '"..."').splitlines(), 'from = "public: ..."']

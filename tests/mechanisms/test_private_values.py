@@ -319,3 +319,13 @@ def test_a_column_that_follows_from_private_categories_is_refused() -> None:
     implied = {"name": "y", "implied_by": "x", "values": {"a": "1"}}
     with pytest.raises(DomainError, match="implied_by = 'x', whose values a run chooses"):
         domain_of(column("categorical", candidates=["a"]), implied)
+
+
+def test_candidates_and_marks_of_private_values_have_a_provenance_of_their_own() -> None:
+    codes = column("categorical", candidates=["a", "b"]) | {"from": "public: ICD-10"}
+    numbers = column("integer", marks=["refused"]) | {"name": "y", "from": {"marks": "table"}}
+    domain = domain_of(codes, numbers)
+    assert counted(domain) == {"public": 2, "private": 2, "table": 1}
+    assert Domain.from_dict(domain.to_dict()) == domain
+    assert "private" in column_in_words(domain, "x")
+    assert "public: ICD-10" in column_in_words(domain, "x")

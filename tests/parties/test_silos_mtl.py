@@ -275,3 +275,9 @@ def test_plan_rejects_what_cannot_be_carried_out(
 ) -> None:
     with pytest.raises(ConfigError, match="mtl"):
         plan_in(certificates, **{"mtl": {**MTL, **change}})
+
+
+def test_plan_rejects_values_without_bounds(certificates: Mapping[str, CertificateFiles]) -> None:
+    free = {"name": "age", "kind": "integer", "values": "private"}
+    with pytest.raises(ConfigError, match=r"column.values.*'age'.*expected low and high"):
+        plan_in(certificates, column=[free, *COLUMNS[1:]])
