@@ -318,7 +318,8 @@ class Domain:
             raise DomainError(
                 f"column {name!r}: implied_by = {source!r}; a column is needed that is modelled itself"
             )
-        if private_of(self.columns[self.index(source)]) is not None:
+        private = private_of(self.columns[self.index(source)])
+        if private is not None and private.free:
             raise DomainError(
                 f"column {name!r}: implied_by = {source!r}, whose values a run chooses; expected a column whose values "
                 "are listed"

@@ -29,7 +29,7 @@ STEPS = (
 )  # fmt: skip
 """Steps of a decade in hundredths: series R40; every second one is R20, every fourth R10."""
 EVEN, BELOW_ZERO = 250, 50
-"""Numbers up to which cells are alike in width, above zero and below it."""
+"""Last numbers in cells alike in width, above zero and below it (whole numbers alone)."""
 YEARS = (1900, 2100)
 MARKS = frozenset({*SENTINELS, 998, 9998, 999_999, 9_999_999, 99_999_999, 999_999_999, -98, -998})
 """Numbers that mark something else, and are cells of themselves."""
@@ -57,7 +57,7 @@ def number_starts(places: int, low: int, high: int) -> list[int]:
     if places == 0:
         above |= set(range(YEARS[0], YEARS[1] + 2))
     below = {*_proportional(unit, 1, -low, every=_FEW_STEPS)}
-    below |= {step * unit for step in range(1, BELOW_ZERO + 1)} if places == 0 else set()
+    below |= {step * unit for step in range(1, BELOW_ZERO + 2)} if places == 0 else set()
     # The cell of the numbers -last .. -first is the mirror image of first .. last.
     starts = {0, 1, *above, *(1 - start for start in below)}
     single = [mark * unit for mark in MARKS] + [
@@ -69,7 +69,7 @@ def number_starts(places: int, low: int, high: int) -> list[int]:
 
 def _even(unit: int, last: int) -> Iterator[int]:
     """Yields the starts of cells alike in width: whole numbers up to ``last``, tenths to ten, hundredths to one."""
-    yield from (step * unit for step in range(1, last + 1))
+    yield from (step * unit for step in range(1, last + 2))
     tenth, hundredth = max(1, unit // 10), max(1, unit // 100)
     yield from range(unit, 10 * unit, tenth)
     yield from range(hundredth, unit, hundredth)

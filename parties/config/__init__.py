@@ -10,7 +10,12 @@ workload.
 """
 
 from parties.config.config import Config, agreed_digest, apply_overrides, config_from_dict
-from parties.config.files import agreed_config, load_config, overrides_from_options
+from parties.config.files import (
+    agreed_config,
+    candidate_files,
+    load_config,
+    overrides_from_options,
+)
 from parties.config.limits import NAME_PATTERN
 from parties.config.schema import (
     ALWAYS,
@@ -101,6 +106,7 @@ __all__ = [
     "agreed_config",
     "agreed_digest",
     "apply_overrides",
+    "candidate_files",
     "check_terms",
     "config_from_dict",
     "load_config",

@@ -1,7 +1,7 @@
 """Configs from a file, from a command's options, and from the agreed part in a transcript."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mechanisms.dialect import Dialect
@@ -89,13 +89,32 @@ def _read_implied(document: Mapping[str, object], path: Path) -> None:
             del column["table"]
 
 
-def _read_candidates(document: Mapping[str, object], path: Path) -> None:
-    """Copies the lists that ``candidates`` name into ``document``: files with a value on each line."""
+def candidate_files(path: Path) -> tuple[Path, ...]:
+    """Returns the files of candidates that a config names; ``load_config`` reads it without an error."""
+    document = parse_toml(path.read_text(encoding="utf-8"))
+    return tuple(path.resolve().parent / named for _, named in _named_candidates(document))
+
+
+def _named_candidates(
+    document: Mapping[str, object],
+) -> Iterator[tuple[dict[str, object], str]]:
+    """Yields the columns whose candidates are the name of a file, each with the name."""
     columns = document.get("column")
     for column in columns if isinstance(columns, list) else []:
         named = column.get("candidates") if isinstance(column, dict) else None
-        if not isinstance(named, str):
-            continue
+        if isinstance(named, str):
+            yield column, named
+
+
+def _read_candidates(document: Mapping[str, object], path: Path) -> None:
+    """Copies the lists that ``candidates`` name into ``document``: files with a value on each line."""
+    for column, named in _named_candidates(document):
+        if Path(named).name != named:
+            raise ConfigError(
+                str(path),
+                "column.candidates",
+                f"is {named!r}; expected a list, or the name of a file in the config's own folder",
+            )
         try:
             text = (path.resolve().parent / named).read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:

@@ -15,7 +15,14 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from parties.config import Config, FlaimSection, SilosSection, apply_overrides, load_config
+from parties.config import (
+    Config,
+    FlaimSection,
+    SilosSection,
+    apply_overrides,
+    candidate_files,
+    load_config,
+)
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_toml
@@ -65,6 +72,9 @@ def create_study(
     with _new_folder(out) as folder:
         (folder / CERTIFICATES).mkdir()
         write_new(folder / study.name, text)
+        for listed in candidate_files(study):
+            with disk_errors(listed, "read"):
+                write_new(folder / listed.name, listed.read_bytes())
         write_new(folder / CERTIFICATES / "ca.crt", public_pem(issuer.certificate))
         for server in servers:
             pem = _issue(issuer, server, server=True, valid_days=valid_days)

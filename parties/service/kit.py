@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
-from parties.config import Config, load_config
+from parties.config import Config, candidate_files, load_config
 from parties.config.limits import check_name, check_names
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
@@ -234,6 +234,7 @@ def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
     public, names = _cards(config, cards)
     study: dict[str, bytes] = {
         f"study/{path.name}": _public(path),
+        **{f"study/{listed.name}": _public(listed) for listed in candidate_files(path)},
         **_certificates(config, ["ca", *servers]),
         **public,
     }

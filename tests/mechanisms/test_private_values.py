@@ -47,7 +47,7 @@ def test_number_starts_cover_all_numbers_with_zero_and_marks_by_themselves(place
     assert starts[-1] <= largest
     single = {0, *(mark * unit for mark in MARKS), unit, -unit, 1000 * unit}
     if places == 0:
-        single |= {*range(250), *range(1900, 2101), *range(-49, 0)}
+        single |= {*range(251), *range(1900, 2101), *range(-50, 0)}
     assert single <= {a for a, b in itertools.pairwise(starts) if b == a + 1}
     # Beyond the marks a cell is no wider than 29 % of its numbers; above zero, up to a million, 7 %.
     apart = {s + d for s in single for d in (0, 1)}

@@ -217,12 +217,17 @@ def test_malicious_run_links_and_is_proved(tmp_path: Path, certificates: Certifi
 
 
 @pytest.mark.slow
-def test_private_bins_are_of_the_join(tmp_path: Path, certificates: Certificates) -> None:
+@pytest.mark.parametrize(
+    "age", [{"low": 0, "high": 9, "bins": "private", "coarse": 4}, {"values": "private"}]
+)
+def test_private_bins_are_of_the_join(
+    tmp_path: Path, certificates: Certificates, age: dict[str, object]
+) -> None:
     """Rows are linked once for fine cells, and again for those that round 0 has chosen."""
     columns = [
         {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
         {"name": "ward", "kind": "categorical", "categories": ["x", "y", "z"]},
-        {"name": "age", "kind": "integer", "low": 0, "high": 9, "bins": "private", "coarse": 4},
+        {"name": "age", "kind": "integer"} | age,
     ]
     changes = {"column": columns, "run.epsilon": 20.0, "run.record_replay": False}
     run = finish(tmp_path, certificates, changes)

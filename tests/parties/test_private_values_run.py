@@ -27,6 +27,8 @@ from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles, Config, load_config
 from parties.foundation.errors import ConfigError
+from parties.identity.study_setup import create_study
+from parties.identity.tls import Authority
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import TrialRequest, load_trial
@@ -36,6 +38,7 @@ from parties.mpc.planning.validation import validate_run
 from parties.mpc.records import RunningTotal
 from parties.mpc.storage.totals import TotalStore
 from parties.observability.events import Progress, TextLines
+from parties.service.kit import make_kits
 from parties.session.study import Study
 from protocols.fields import encode as encoded
 from tests.mechanisms.test_private_values import LIST, ugly
@@ -43,6 +46,7 @@ from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
 from tests.parties.mesh import EVERYONE
 from tests.parties.support import make_config
 from tests.parties.tampering import Forger, failed
+from tests.parties.test_provenance import cards_of
 
 Certificates = dict[str, CertificateFiles]
 OWNER_ROWS = 150
@@ -350,6 +354,29 @@ def test_a_list_of_candidates_that_is_not_there_is_named(tmp_path: Path) -> None
     (tmp_path / "study.toml").write_text(UGLY_STUDY)
     with pytest.raises(ConfigError, match=r"column.candidates: is 'codes.txt'.*beside the config"):
         load_config(tmp_path / "study.toml")
+    (tmp_path / "study.toml").write_text(UGLY_STUDY.replace('"codes.txt"', '"../codes.txt"'))
+    (tmp_path.parent / "codes.txt").write_text("A00")
+    with pytest.raises(ConfigError, match="expected a list, or the name of a file in the config's"):
+        load_config(tmp_path / "study.toml")
+
+
+def test_a_list_of_candidates_goes_where_its_config_goes(tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(UGLY_STUDY)
+    (tmp_path / "codes.txt").write_text("A00\r\n\nB11\n")
+    cards = cards_of("distaim", tmp_path)
+    Authority.make(tmp_path / "authority", 10)
+    founded = create_study(
+        study, cards, authority=tmp_path / "authority", out=tmp_path / "s", valid_days=9
+    )
+    (code,) = [c for c in founded.domain.columns if c.name == "code"]
+    assert isinstance(code, Categorical)
+    assert code.categories == ("A00", "B11")
+    made = make_kits(
+        tmp_path / "s" / "study.toml", cards, ["north"], out=tmp_path / "kits", zipped=False
+    )
+    for kit in made:
+        assert load_config(kit / "study" / "study.toml").domain == founded.domain
 
 
 def test_other_methods_refuse_private_values() -> None:
