@@ -8,10 +8,13 @@ from pathlib import Path
 
 import click
 
+from mechanisms.column_parts import PRIVATE
 from mechanisms.columns import Categorical
 from mechanisms.discretising import widest_width
 from mechanisms.domain import Domain
 from mechanisms.events import noise_deviation
+from mechanisms.private_bins import FOUND
+from mechanisms.private_categories import threshold
 from mechanisms.workload import Workload
 from parties.cli.runtime import common_options
 from parties.config import ANNEALED, Config, load_config
@@ -42,6 +45,8 @@ _SUBMIT_BITS_S = 10e6
 """Bandwidth in bit/s: an upload that needs more than this to finish in time gets a warning."""
 _WIDE_CELL_SHARE = 0.5
 """Share of a column's range: a cell that covers more of it gets a warning."""
+_DECADE_CELLS = 64
+"""Fine cells of private values in a window that has numbers within a factor of ten (`mechanisms.scale_free`)."""
 _QUIET_SHARE = 0.5
 """Share of timeouts.receive_s: a server that computes alone for longer gets a warning."""
 _QUIET_S_A_CELL = 150e-9
@@ -187,6 +192,7 @@ def make_resource_plan(
         *_columns_alone(config, noise[0].queries),
         *_noise_warnings(noise),
         *_wide_cells(config.domain),
+        *_unseen_values(config.domain, total, first),
         *_warnings(study, needs, memory),
     ]
     counting = counting_cost_text(Study(declared, workload))
@@ -264,6 +270,29 @@ def _wide_cells(domain: Domain) -> list[str]:
         f"one cell has most of the range of {', '.join(wide)}: rows in it come out anywhere between its ends; expected "
         "closer bounds, or atoms for values that stand for something else, unless few rows are there"
     ]
+
+
+def _unseen_values(domain: Domain, rows: float, deviation: float) -> list[str]:
+    """Returns warnings for private values of which noise of ``deviation`` in round 0 may show none."""
+    found = []
+    free = [column for column in domain.columns if column.private and column.private.free]
+    least = math.ceil(FOUND * math.sqrt(_DECADE_CELLS) * deviation)
+    numbers = [column.name for column in free if not isinstance(column, Categorical)]
+    if numbers and rows < least:
+        found.append(
+            f"noise may hide where the values of {', '.join(numbers)} lie: some {least:,} rows within a factor of ten, "
+            "or within five years, are seen, and fewer may come out anywhere; expected low and high from a code book "
+            f'beside bins = "{PRIVATE}", more rows or a larger run.epsilon'
+        )
+    for column in free:
+        if isinstance(column, Categorical):
+            kept = threshold(len(column.categories), deviation)
+            if rows < 2 * kept:
+                found.append(
+                    f"a value of {column.name} needs {kept:,} rows to be told from noise, all others come out as "
+                    f"{column.other!r}; expected fewer candidates, more rows or a larger run.epsilon"
+                )
+    return found
 
 
 def _warnings(study: Study, needs: ResourceEstimate, memory: int | None) -> list[str]:

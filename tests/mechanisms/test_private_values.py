@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mechanisms.accounting import Ledger, fixed_rounds_plan
 from mechanisms.column_values import as_measured, column_values
 from mechanisms.columns import Categorical, fine_cells, written_range
 from mechanisms.descent import Target
@@ -17,6 +18,7 @@ from mechanisms.errors import DomainError
 from mechanisms.exact_noise import discrete_gaussian_noise
 from mechanisms.moments import UNITS
 from mechanisms.origins import column_in_words, counted
+from mechanisms.plaintext import measure_fine
 from mechanisms.private_categories import ABSENT, MOST_CANDIDATES, PrivateCategories, threshold
 from mechanisms.resolving import coarse_codes, coarse_measurement, resolve, stand_in, unmeasured
 from mechanisms.sampling import public_generator
@@ -183,6 +185,54 @@ def test_neighbouring_tables_differ_by_one_count_of_each_column() -> None:
     assert (encode(UGLY, odd)[:-1] == codes).all()
 
 
+LIST = tuple(f"{letter}{n:02d}" for letter in "ABCDEFGHIJKLMNOPQRST" for n in range(100))
+CODED = Domain(
+    (Categorical("code", LIST, missing=True, other="other", private=PrivateCategories(LIST)),)
+)
+FEW = LIST[:20]
+SMALL = Domain(
+    (UGLY.columns[1], Categorical("code", FEW, other="other", private=PrivateCategories(FEW)))
+)
+
+
+def mean_loss(runs: int, *, share: float = 1.0) -> tuple[float, float, float]:
+    """Mean privacy loss of round 0 with a row that is there or not, its standard error, and what was charged.
+
+    The row is one of its own: an absurd number, and a code that nobody has. ``share``: of the
+    deviation charged for, what noise is taken to have.
+    """
+    rest = pd.DataFrame({"income": ["100"] * 20, "code": "A07"}, dtype=object)
+    canary = pd.DataFrame({"income": ["-7777777777"], "code": "A19"})
+    tables = [encode(SMALL, pd.concat([rest, canary], ignore_index=True)), encode(SMALL, rest)]
+    counts = [
+        [np.bincount(of[:, i], minlength=size) for i, size in enumerate(SMALL.shape)]
+        for of in tables
+    ]
+    stream, losses = random_stream(3), []
+    for number in range(runs):
+        one = number % 2
+        plan = fixed_rounds_plan(3.0, 2, 2, noise="discrete-gaussian", initial_share=0.4)
+        ledger = Ledger(plan.rho)
+        found = measure_fine(SMALL, plan, codes=tables[one], ledger=ledger, random_bytes=stream)
+        ours, theirs = (
+            sum(float(np.square(found[i] - counts[of][i]).sum()) for i in range(2))
+            for of in (one, 1 - one)
+        )
+        losses.append((theirs - ours) / (2 * (share * plan.initial_sigma) ** 2))
+    return float(np.mean(losses)), float(np.std(losses)) / math.sqrt(runs), ledger.spent
+
+
+def test_a_canary_in_round_0_loses_what_is_charged_on_average() -> None:
+    """The loss of a Gaussian has its zCDP as mean and half its variance: 5 standard errors, 3e-7 of false alarms."""
+    mean, error, charged = mean_loss(120)
+    assert mean == pytest.approx(charged, abs=5 * error)
+    # The deviation of so many losses is known to 6.5 %.
+    assert error * math.sqrt(120) == pytest.approx(math.sqrt(2 * charged), rel=5 * 0.065)
+    # The control: noise of half the deviation is told.
+    mean, error, charged = mean_loss(120, share=0.5)
+    assert mean > charged + 5 * error
+
+
 def test_each_count_has_the_variance_of_its_own_fine_cells() -> None:
     codes = encode(UGLY, ugly(5000))
     histograms = noisy(codes, UGLY, 10.0)
@@ -205,12 +255,6 @@ def test_target_with_a_weight_for_each_entry_has_the_weighted_loss() -> None:
     assert Target(mean, 4.0).loss(4.0 * (mu - mean)) == pytest.approx(
         4.0 * float(np.sum((mu - mean) ** 2)) / 2
     )
-
-
-LIST = tuple(f"{letter}{n:02d}" for letter in "ABCDEFGHIJKLMNOPQRST" for n in range(100))
-CODED = Domain(
-    (Categorical("code", LIST, missing=True, other="other", private=PrivateCategories(LIST)),)
-)
 
 
 def test_candidates_that_stand_out_are_kept_and_the_rest_is_merged() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from mechanisms.columns import Categorical, fine_cells
@@ -25,6 +26,7 @@ from mechanisms.table import encode
 from mechanisms.workload import count_marginals
 from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
+from parties.cli.main import cli
 from parties.config import CertificateFiles, Config, load_config
 from parties.foundation.errors import ConfigError
 from parties.identity.study_setup import create_study
@@ -377,6 +379,20 @@ def test_a_list_of_candidates_goes_where_its_config_goes(tmp_path: Path) -> None
     )
     for kit in made:
         assert load_config(kit / "study" / "study.toml").domain == founded.domain
+
+
+def test_plan_warns_of_values_that_noise_may_hide(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(UGLY_STUDY)
+    (tmp_path / "codes.txt").write_text("\n".join(LIST))
+    said = {
+        rows: CliRunner().invoke(cli, ["plan", str(tmp_path / "study.toml"), "--rows", rows]).output
+        for rows in ("150", "9000")
+    }
+    assert "noise may hide where the values of cost, income, end, ratio lie" in said["150"]
+    assert 'expected low and high from a code book beside bins = "private"' in said["150"]
+    assert "a value of code needs 8" in said["150"]
+    assert "noise may hide" not in said["9000"]
+    assert "a value of code" not in said["9000"]
 
 
 def test_other_methods_refuse_private_values() -> None:
