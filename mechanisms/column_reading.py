@@ -18,7 +18,7 @@ from mechanisms.moments import DEFAULT_FORMS, UNITS
 from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 from mechanisms.private_categories import PrivateCategories
-from mechanisms.scale_free import LARGEST, MOST_PLACES, moment_bounds, whole_bounds
+from mechanisms.scale_free import largest_real, moment_bounds, whole_bounds
 
 _T = TypeVar("_T")
 _BINNED = frozenset(
@@ -157,7 +157,8 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
     edges = _array(where, table, "edges", _number)
     decimals = _value(where, table, "decimals", int) if "decimals" in table else None
     if "values" in table:
-        low, high = -float(LARGEST), float(LARGEST)
+        high = largest_real(decimals or 0)
+        low = -high
     else:
         low, high = _bounds(where, table, edges, _number)
     return Real(
@@ -219,13 +220,7 @@ def _check_values(where: str, table: Mapping[str, object], kind: str) -> None:
         )
     if kind == "real" and "decimals" not in table:
         raise DomainError(
-            f'{where}: values = "{PRIVATE}" needs decimals, to which values are rounded; expected decimals = 0 to '
-            f"{MOST_PLACES}"
-        )
-    if kind == "real" and _value(where, table, "decimals", int) not in range(MOST_PLACES + 1):
-        raise DomainError(
-            f'{where}: decimals = {table["decimals"]} beside values = "{PRIVATE}"; expected 0 to {MOST_PLACES}, which '
-            "64 bits hold for numbers of any size; or low and high"
+            f'{where}: values = "{PRIVATE}" needs decimals, to which values are rounded; expected decimals = 2, say'
         )
 
 

@@ -13,7 +13,7 @@ from mechanisms.columns import Column, Moment, Ordered
 from mechanisms.errors import DataError
 from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import PrivateBins
-from mechanisms.scale_free import LARGEST, MOST_PLACES, moment_bounds, whole_bounds
+from mechanisms.scale_free import MOST_PLACES, largest_real, moment_bounds, whole_bounds
 from mechanisms.spelling import Clock, spelling_of
 
 FINE_CELLS = 192
@@ -94,7 +94,7 @@ def without_values(column: Ordered) -> Ordered:
         )
     places = MOST_PLACES if column.decimals is None else min(column.decimals, MOST_PLACES)
     return Real(
-        *(column.name, -float(LARGEST), float(LARGEST)),
+        *(column.name, -largest_real(places), largest_real(places)),
         missing=True,
         decimals=places,
         private=PrivateBins(free=True),

@@ -8,7 +8,8 @@ that mark a missing value are cells of themselves. Dates have cells by the calen
 
 All values here are public. Representation: whole numbers of a unit (10^-decimals, days), alike on every machine.
 Source: the steps are those of ISO 3, series R40. Limits: whole numbers up to ``LARGEST_WHOLE`` either side of zero,
-others up to ``LARGEST``, with ``MOST_PLACES`` decimals; a number like 36.6 shares a cell with all from 36 to 36.9.
+others up to ``LARGEST`` with ``MOST_PLACES`` decimals, ten times less for each decimal more; a number like 36.6 shares
+a cell with all from 36 to 36.9.
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ def calendar_cells(unit: str, low: int, high: int) -> list[int]:
 
 def _ticks(days: Iterable[datetime], unit: str) -> Iterator[int]:
     return (tick_of(day, unit) for day in days)
+
+
+def largest_real(places: int) -> float:
+    """Returns the largest number with so many decimals on a grid: 64 bits hold it in units of the last of them."""
+    return float(LARGEST if places <= MOST_PLACES else 10 ** max(0, 12 + MOST_PLACES - places))
 
 
 def whole_bounds(form: str) -> tuple[int, int]:
