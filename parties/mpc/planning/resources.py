@@ -313,7 +313,8 @@ def _costs_of_phases(study: Study, plan: Schedule) -> Mapping[str, Cost]:
         facts = Measurement(cells, lambda count: noise.cost(count, sigma))
         return _cost(MEASURE_NOISE, facts) + _cost(MEASURE_OPEN, facts)
 
-    measure = measured(sum(study.workload.domain.shape), plan.initial_sigma)
+    # The agreed domain has the fine cells of private bins and values, which round 0 measures.
+    measure = measured(sum(study.config.domain.shape), plan.initial_sigma)
     largest = measured(_most_measured(study), plan.sigma)
     return {
         "share": _share_cost(study),
