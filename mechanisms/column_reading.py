@@ -26,17 +26,7 @@ _BINNED = frozenset(
 )
 _MEASURED = frozenset({"coarse", "histogram", "deviation"})
 _PRIVATE = _MEASURED | {"resolution"}
-_BESIDE_VALUES = (
-    "low",
-    "high",
-    "bins",
-    "edges",
-    "within",
-    "atoms",
-    "scale",
-    "resolution",
-    "endings",
-)
+_BESIDE_VALUES = ("low", "high", "bins", "edges", "within", "atoms", "scale", "resolution")
 """Keys of bounds and bins, none of which stands beside values = "private"."""
 _KEYS = {
     "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms", "other"})

@@ -310,6 +310,7 @@ def _files_of_three(case: AuditCase[RunTerms], checks: Sequence[Check]) -> Metho
 
     return MethodFiles(
         terms.config,
+        terms.released,
         [f"{TRANSCRIPTS}/{name}" for name in FILES],
         (TABLE_FILE, f"{MODEL_FOLDER}/"),
         parts,
@@ -328,6 +329,7 @@ def _files_of_flaim(case: AuditCase[flaim.FlaimTerms], checks: Sequence[Check]) 
 
     return MethodFiles(
         terms.config,
+        terms.config,
         (f"{TRANSCRIPTS}/{SERVER_FILE}",),
         (TABLE_FILE, f"{MODEL_FOLDER}/"),
         parts,
@@ -343,6 +345,7 @@ def _page(released: Config, evidence: Evidence, report: Mapping[str, object]) ->
 def _files_of_silos(case: AuditCase[federation.SilosTerms], checks: Sequence[Check]) -> MethodFiles:
     evidence, terms = case.evidence, case.terms
     return MethodFiles(
+        terms.config,
         terms.config,
         (f"{TRANSCRIPTS}/{SERVER_FILE}",),
         tuple(federation.file_digests(evidence)),

@@ -242,6 +242,7 @@ def bundle(
     """
     from parties.audit.bundle import PACKAGE, public_files, write_bundle
     from parties.audit.checks.documents import BundledFile, datapackage, documents
+    from parties.report.public import measured_config
 
     loaded = load_config(config or _config_of(run))
     if loaded.silos is not None:
@@ -258,7 +259,9 @@ def bundle(
         report = json.loads(published[_REPORT])
         # A page that cannot be drawn here shows the real table.
         files.pop(_PAGE, None)
-    texts = published | documents(loaded, report, terms=_terms(terms, loaded))
+    released = measured_config(loaded, run).domain
+    made = documents(loaded, report, terms=_terms(terms, loaded), domain=released)
+    texts = published | made
     # Paths of keys and certificates, and a server's cluster, are not for publication.
     texts[_CONFIG] = loaded.override({"tls": None, "compute": None}).resolved_toml().encode()
     packed = [

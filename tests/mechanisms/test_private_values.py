@@ -374,3 +374,13 @@ def test_candidates_and_marks_of_private_values_have_a_provenance_of_their_own()
     assert Domain.from_dict(domain.to_dict()) == domain
     assert "private" in column_in_words(domain, "x")
     assert "public: ICD-10" in column_in_words(domain, "x")
+
+
+def test_last_digits_stand_beside_private_values() -> None:
+    domain = domain_of(column("real", decimals=2, endings={"99": 1.0}))
+    prices = np.exp(np.random.default_rng(1).normal(4, 1, 5000)).astype(int)
+    codes = encode(domain, pd.DataFrame({"x": [f"{n}.99" for n in prices]}, dtype=object))
+    chosen = resolve(domain, noisy(codes, domain, 20.0), 20.0)
+    drawn = decode(chosen, coarse_codes(domain, chosen, codes), public_generator(1))["x"]
+    assert set(drawn.str[-3:]) == {".99"}
+    assert drawn.astype(float).median() == pytest.approx(np.median(prices), rel=0.1)

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import math
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -179,6 +180,20 @@ def test_audit_passes_and_replays_make_the_same_messages(finished: Finished) -> 
     assert len(ledger) == 3
     report = json.loads((finished.run / "report.json").read_text())
     assert report["synthetic_rows"] > 0
+
+
+def test_a_bundle_has_the_values_that_the_run_chose(finished: Finished, tmp_path: Path) -> None:
+    out = tmp_path / "run.zip"
+    made = CliRunner().invoke(cli, ["bundle", str(finished.run), "--out", str(out)])
+    assert made.exit_code == 0, made.output
+    with zipfile.ZipFile(out) as files:
+        schema = json.loads(files.read("schema.json"))
+    fields = {field["name"]: field for field in schema["fields"]}
+    assert fields["code"]["constraints"]["enum"] == ["A00", "B11", "C22", "other"]
+    assert fields["cost"]["constraints"]["maximum"] < 2000
+    audited = CliRunner().invoke(cli, ["audit", str(out)])
+    assert audited.exit_code == 0, audited.output
+    assert "pass  contents" in audited.output
 
 
 def more_of_an_absent_code(lines: Lines) -> None:

@@ -84,12 +84,14 @@ class FileFinding:
 class MethodFiles:
     """Files that a method makes: those of the servers' seals, with their ``transcripts``, and its report.
 
-    ``sealed`` names files, or folders with a slash at the end. ``report_parts`` computes the parts of a report,
+    ``released`` is the configuration with what the run chose. ``sealed`` names files, or folders with a slash at the
+    end. ``report_parts`` computes the parts of a report,
     None if another check refused it.
     ``page`` makes report.html anew from a report; None if it cannot be made.
     """
 
     config: Config
+    released: Config
     transcripts: Sequence[str]
     sealed: Sequence[str]
     report_parts: Callable[[Mapping[str, object]], ReportParts | None]
@@ -138,7 +140,7 @@ class Contents:
 
     @cached_property
     def _documents(self) -> Mapping[str, bytes]:
-        return documents(self._method.config, self._report)
+        return documents(self._method.config, self._report, domain=self._method.released.domain)
 
     @property
     def _ours(self) -> bool:

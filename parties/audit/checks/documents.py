@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mechanisms.domain import Domain
 from mechanisms.origins import counted, counted_in_words
 from mechanisms.schema import table_schema
 from mechanisms.text_format import TextFormat
@@ -319,13 +320,18 @@ class BundledFile:
 
 
 def documents(
-    config: Config, report: Mapping[str, object] | None, *, terms: str | None = None
+    config: Config,
+    report: Mapping[str, object] | None,
+    *,
+    terms: str | None = None,
+    domain: Domain | None = None,
 ) -> dict[str, bytes]:
     """Returns schema, model card and terms by their names; ``terms`` applies if the configuration has none.
 
-    The same configuration and report make the same bytes.
+    ``domain`` has the values that a run chose; by default there are none. The same arguments make the same bytes.
     """
-    schema = json.dumps(table_schema(config.domain), indent=2, ensure_ascii=False) + "\n"
+    described = config.domain if domain is None else domain
+    schema = json.dumps(table_schema(described), indent=2, ensure_ascii=False) + "\n"
     said = config.run.terms or terms or DEFAULT_TERMS
     card = model_card(config, report or {})
     return {
