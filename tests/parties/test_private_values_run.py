@@ -311,6 +311,8 @@ def test_a_trial_of_an_ugly_table_keeps_heaps_medians_marks_and_frequent_codes(
     assert {*often, "other"} == set(drawn["code"])
     for value in often:
         assert (drawn["code"] == value).mean() == pytest.approx(0.175, abs=0.03)
+    fine = {of["column"] for of in document["quality"]["fine"]}  # type: ignore[index]
+    assert fine == {"cost", "income", "end", "ratio"}
     # No claim is wrong, though the real table has codes that the run merged.
     assert not [q for q in document["quality"]["columns"] if q["wrong"]]  # type: ignore[index]
     assert document["about"]["provenance"]["private"] == 5  # type: ignore[index]
