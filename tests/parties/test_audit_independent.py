@@ -10,10 +10,13 @@ import pytest
 
 from mechanisms.accounting import epsilon_from_rho
 from mechanisms.composition import epsilon_of
+from mechanisms.descent import Target
+from mechanisms.domain import Categorical, Domain
 from mechanisms.events import Event, ExponentialEvent, GaussianEvent
 from parties.audit.checks import privacy
 from parties.audit.checks.independent import (
     accountants,
+    answers_of_mbi,
     by_autodp,
     by_dp_accounting,
     estimator,
@@ -102,6 +105,17 @@ def test_model_of_nothing_fails(
     )
     with pytest.raises(CheckFailure, match="the model's misfit to what was opened is"):
         estimator(case.evidence, case.terms)
+
+
+def test_mbi_weighs_counts_of_unequal_variance() -> None:
+    """As of private values: what two precise counts leave of the total is the third's, whatever it was measured as."""
+    domain = Domain((Categorical("a", ("x", "y", "z")),))
+    mean = np.array([0.5, 0.3, 0.4])
+    weighed = answers_of_mbi(domain, {("a",): Target(mean, np.array([1e4, 1e4, 1.0]))})
+    assert weighed["a",] == pytest.approx([0.5, 0.3, 0.2], abs=0.005)
+    # The control: with equal weights all give way alike.
+    equal = answers_of_mbi(domain, {("a",): Target(mean, 1e4)})
+    assert equal["a",] == pytest.approx(mean - 0.2 / 3, abs=0.005)
 
 
 @pytest.mark.parametrize("missing", ["autodp", "dp_accounting", "mbi"])

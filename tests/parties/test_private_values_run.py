@@ -7,7 +7,6 @@ import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -93,10 +92,9 @@ def rows_of(seed: int) -> pd.DataFrame:
     )
 
 
-@lru_cache(maxsize=1)
-def tables() -> Mapping[str, NDArray[np.int32]]:
-    domain = make_config(PRIVATE).domain
-    return {owner: encode(domain, rows_of(seed)) for seed, owner in enumerate(EVERYONE)}
+def tables(config: Config) -> Mapping[str, NDArray[np.int32]]:
+    """Each owner's rows as codes of fine cells."""
+    return {owner: encode(config.domain, rows_of(seed)) for seed, owner in enumerate(EVERYONE)}
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, certificates: Certificate
             PRIVATE,
             capacities=CAPACITIES,
             estimator=make_estimator,
-            tables=tables(),
+            tables=tables,
         )
     return Finished(folder, totals)
 
@@ -158,7 +156,7 @@ def test_run_counts_the_cells_that_it_chose(finished: Finished) -> None:
     own = [finished.totals[f"server-{pid}"].share.own for pid in range(3)]
     expected = sum(
         count_marginals(coarse_codes(config.domain, domain, codes), workload)
-        for codes in tables().values()
+        for codes in tables(config).values()
     )
     np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
     opened = [
@@ -219,7 +217,7 @@ def test_private_values_are_proved_in_malicious_mode_and_pass_the_audit(
         PRIVATE | {"run.security": "malicious", "run.noise": "discrete-gaussian"},
         capacities=CAPACITIES,
         estimator=make_estimator,
-        tables=tables(),
+        tables=tables,
     )
     audit = audit_folder(run)
     assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
@@ -239,7 +237,7 @@ def test_a_killed_server_goes_on_with_the_same_values(
         kill=(2, "round", 1),
         capacities=CAPACITIES,
         estimator=make_estimator,
-        tables=tables(),
+        tables=tables,
     )
     assert failed(audit_folder(run)) == set()
 

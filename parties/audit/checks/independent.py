@@ -200,11 +200,18 @@ def answers_of_mbi(
     jax.config.update("jax_enable_compilation_cache", False)
     with jax.enable_x64(True):
         mbi = _package("mbi")
-        linear = [
-            mbi.LinearMeasurement(target.mean.reshape(-1), clique, 1 / math.sqrt(target.weight))
-            for clique, target in targets.items()
-        ]
+        linear = [_linear(mbi, clique, target) for clique, target in targets.items()]
         model = mbi.estimation.MirrorDescent().estimate(
             mbi.Domain(domain.names, domain.shape), linear, known_total=1.0, iters=MBI_ITERATIONS
         )
         return {clique: np.asarray(model.project(clique).values) for clique in targets}
+
+
+def _linear(mbi: Any, clique: Clique, target: Target) -> Any:
+    """Returns mbi's measurement of a target; counts of unequal variance are brought to one first."""
+    mean = target.mean.reshape(-1)
+    if isinstance(target.weight, float):
+        return mbi.LinearMeasurement(mean, clique, 1 / math.sqrt(target.weight))
+    root = np.sqrt(target.weight).reshape(-1)
+    query = mbi.WeightedQuery(root)
+    return mbi.LinearMeasurement(mean * root, clique, 1.0, query=query)
