@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from mechanisms.resolving import coarse_codes
 from parties.config import CertificateFiles, Config
 from parties.mpc.estimation import make_estimator
-from tests.parties import audit_runs, test_annealed_run, test_linked_run, test_private_bins_run
+from tests.parties import (
+    audit_runs,
+    test_annealed_run,
+    test_linked_run,
+    test_private_bins_run,
+    test_private_values_run,
+)
 from tests.parties.audit_runs import Finished
 from tests.parties.mesh import EVERYONE, make_uniform
 from tests.parties.support import make_codes, make_config
@@ -126,6 +132,14 @@ SCENARIOS = {
         estimator=make_estimator,
         kill=(2, "round", 1),
     ),
+    "private values": Scenario(
+        changes=test_private_values_run.PRIVATE,
+        capacities=test_private_values_run.CAPACITIES,
+        shared=test_private_values_run.tables,
+        counted=test_private_values_run.counted,
+        estimator=make_estimator,
+        kill=(1, "round", 1),
+    ),
     "annealed": Scenario(
         changes=test_annealed_run.ANNEALED,
         estimator=test_annealed_run.make_last_measured,
@@ -134,5 +148,17 @@ SCENARIOS = {
     "malicious, counts": Scenario(changes=MALICIOUS, kill=(1, "selected", 1)),
     "malicious, rows": Scenario(
         changes={**MALICIOUS, "run.rounds": 1, "run.input": "rows"}, kill=(0, "round", 1)
+    ),
+    "malicious, private values": Scenario(
+        changes={
+            **test_private_values_run.PRIVATE,
+            "run.security": "malicious",
+            "run.noise": "discrete-gaussian",
+        },
+        capacities=test_private_values_run.CAPACITIES,
+        shared=test_private_values_run.tables,
+        counted=test_private_values_run.counted,
+        estimator=make_estimator,
+        kill=(0, "round", 1),
     ),
 }

@@ -6,7 +6,6 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,11 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from mechanisms.columns import Categorical, fine_cells
-from mechanisms.domain import Domain
-from mechanisms.model import Model
 from mechanisms.numbers import Real
 from mechanisms.private_categories import PrivateCategories
 from mechanisms.reading import read_table
 from mechanisms.resolving import coarse_codes
 from mechanisms.table import encode
-from mechanisms.workload import count_marginals
-from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.cli.main import cli
 from parties.config import CertificateFiles, Config, load_config
@@ -37,14 +32,12 @@ from parties.local.request import TrialRequest, load_trial
 from parties.mpc.estimation import make_estimator
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.planning.validation import validate_run
-from parties.mpc.records import RunningTotal
-from parties.mpc.storage.totals import TotalStore
 from parties.observability.events import Progress, TextLines
 from parties.service.kit import make_kits
 from parties.session.study import Study
 from protocols.fields import encode as encoded
 from tests.mechanisms.test_private_values import LIST, ugly
-from tests.parties.audit_runs import Lines, copy_run, make_run, read_lines
+from tests.parties.audit_runs import Finished, Lines, copy_run, finish, read_lines
 from tests.parties.mesh import EVERYONE
 from tests.parties.support import make_config
 from tests.parties.tampering import Forger, failed
@@ -61,7 +54,6 @@ PRIVATE: dict[str, object] = {
     "run.final_iterations": 40,
     "run.noise": "distributed",
     "run.input": "auto",
-    "run.record_replay": True,
     "clients.rows_per_client": 1000,
     "column": [
         {"name": "cost", "kind": "real", "values": "private", "decimals": 1, "coarse": 4},
@@ -97,47 +89,27 @@ def tables(config: Config) -> Mapping[str, NDArray[np.int32]]:
     return {owner: encode(config.domain, rows_of(seed)) for seed, owner in enumerate(EVERYONE)}
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished run, and the last totals that its servers had."""
-
-    folder: Path
-    totals: dict[str, RunningTotal]
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
-
-    @property
-    def domain(self) -> Domain:
-        return Model.load(self.run / "model").domain
+def counted(config: Config) -> NDArray[np.int32]:
+    """All rows in the cells that a run chose, which ``config`` has."""
+    before = make_config(PRIVATE)
+    codes = np.concatenate([*tables(before).values()])
+    return coarse_codes(before.domain, config.domain, codes)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Finished:
-    folder = tmp_path_factory.mktemp("private-values")
-    totals: dict[str, RunningTotal] = {}
-    save = TotalStore.save
-
-    def kept(store: TotalStore, total: RunningTotal) -> None:
-        totals[store.directory.parent.name] = total
-        save(store, total)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TotalStore, "save", kept)
-        make_run(
-            folder,
-            certificates,
-            PRIVATE,
-            capacities=CAPACITIES,
-            estimator=make_estimator,
-            tables=tables,
-        )
-    return Finished(folder, totals)
+    return finish(
+        tmp_path_factory.mktemp("private-values"),
+        certificates,
+        PRIVATE,
+        capacities=CAPACITIES,
+        estimator=make_estimator,
+        tables=tables,
+    )
 
 
 def test_run_finds_heaps_and_keeps_the_codes_that_rows_have(finished: Finished) -> None:
-    cost, end, code = finished.domain.columns
+    cost, end, code = finished.config.domain.columns
     assert isinstance(cost, Real)
     assert (0, 0) in cost.cells.ranges
     assert isinstance(code, Categorical)
@@ -150,30 +122,21 @@ def test_run_finds_heaps_and_keeps_the_codes_that_rows_have(finished: Finished) 
     assert end.size < len(fine_cells(end).ranges)  # type: ignore[arg-type]
 
 
-def test_run_counts_the_cells_that_it_chose(finished: Finished) -> None:
-    config, domain = make_config(PRIVATE), finished.domain
-    workload = config.resolved(domain).build_workload()
-    own = [finished.totals[f"server-{pid}"].share.own for pid in range(3)]
-    expected = sum(
-        count_marginals(coarse_codes(config.domain, domain, codes), workload)
-        for codes in tables(config).values()
-    )
-    np.testing.assert_array_equal(own[0] + own[1] + own[2], expected)
+def test_run_measures_the_fine_cells_of_all_columns_in_round_0(finished: Finished) -> None:
+    finished.check_counts(counted(finished.config))
     opened = [
         record["count"]
         for record in read_lines(finished.run, 0)
         if record.get("what") == "measure.counts" and record["round"] == 0
     ]
-    assert opened == list(config.domain.shape)
+    assert opened == list(make_config(PRIVATE).domain.shape)
 
 
-def test_audit_passes_and_replays_make_the_same_messages(finished: Finished) -> None:
+def test_audit_passes_and_computes_the_values_anew(finished: Finished) -> None:
     audit = audit_folder(finished.run)
     assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
     passed = {check.name for check in audit.checks if check.status == "pass"}
     assert {"costs", "model", "table", "openings", "limits", "ledger"} <= passed
-    for pid in range(3):
-        assert "messages of 1 mesh" in replay_folder(finished.folder / f"server-{pid}")
     ledger = [r for r in read_lines(finished.run, 0) if r["kind"] == "ledger" and r["round"] == 0]
     assert len(ledger) == 3
     report = json.loads((finished.run / "report.json").read_text())
@@ -208,40 +171,6 @@ def test_audit_catches_a_category_that_the_counts_do_not_show(
     assert "model" in failed(audit_folder(forger.run))
 
 
-def test_private_values_are_proved_in_malicious_mode_and_pass_the_audit(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    run = make_run(
-        tmp_path,
-        certificates,
-        PRIVATE | {"run.security": "malicious", "run.noise": "discrete-gaussian"},
-        capacities=CAPACITIES,
-        estimator=make_estimator,
-        tables=tables,
-    )
-    audit = audit_folder(run)
-    assert failed(audit) == set(), [check for check in audit.checks if check.status == "fail"]
-    (code,) = [c for c in Model.load(run / "model").domain.columns if c.name == "code"]
-    assert isinstance(code, Categorical)
-    assert code.values == ("A00", "B11", "C22", "other")
-    assert "messages of 1 mesh" in replay_folder(tmp_path / "server-1")
-
-
-def test_a_killed_server_goes_on_with_the_same_values(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    run = make_run(
-        tmp_path,
-        certificates,
-        PRIVATE,
-        kill=(2, "round", 1),
-        capacities=CAPACITIES,
-        estimator=make_estimator,
-        tables=tables,
-    )
-    assert failed(audit_folder(run)) == set()
-
-
 def test_counts_are_refused_beside_private_values() -> None:
     with pytest.raises(ConfigError, match=r"run.input.*values = \"private\".*'cost'.*\"rows\""):
         validate_run(Study.of(make_config(PRIVATE | {"run.input": "counts"})))
@@ -273,7 +202,7 @@ def test_round_0_has_more_of_the_budget_where_values_are_private(finished: Finis
     assert share(free, rule="aim") == pytest.approx(share(listed, rule="aim"), abs=0.001)
     # What was measured changes no charge of the same run.
     config = make_config(PRIVATE)
-    plans = [make_plan(Study.of(of)) for of in (config, config.resolved(finished.domain))]
+    plans = [make_plan(Study.of(of)) for of in (config, config.resolved(finished.config.domain))]
     assert plans[0].initial == plans[1].initial
 
 
