@@ -88,7 +88,8 @@ class PairsEstimator(FederatedEstimator):
         if not pairs:
             return []
         answers = model.answers(pairs)
-        errors = _errors_left(answers, [waiting[clique].weight for clique in pairs])
+        # Counts of one release have one variance, and so has their mean with others of the pair.
+        errors = _errors_left(answers, [float(np.mean(waiting[clique].weight)) for clique in pairs])
         gains = {
             clique: weights[clique] * (float(np.abs(released[clique] - answer).sum()) - error)
             for clique, answer, error in zip(pairs, answers, errors, strict=True)
