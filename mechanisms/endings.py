@@ -101,7 +101,8 @@ def endings_of(rows: Mapping[int, int], atoms: Container[int]) -> tuple[tuple[st
         while len(most) > 1 and most[-1][1] < (1 - COVERED) * total:
             most.pop()
         kept = sum(count for _, count in most)
-        several = sum(1 for number in left if number // step != min(left) // step)
+        lowest = min(left) // step
+        several = sum(number // step != lowest for number in left)
         if kept >= COVERED * total and len(most) * SPREAD <= step and several >= ENOUGH_VALUES // 2:
             return tuple(
                 (f"{end:0{digits}d}", round(count / kept, 2)) for end, count in sorted(most)

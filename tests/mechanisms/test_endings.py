@@ -151,3 +151,9 @@ def test_a_draft_with_endings_is_a_configuration() -> None:
     price, _ = document["column"]
     assert price["endings"] == {"99": 1.0}
     assert price["from"] == "table"
+
+
+def test_endings_of_many_numbers_are_looked_for_in_a_time_that_grows_as_they_do() -> None:
+    """A million different amounts: if each were compared with all others, the test would not end."""
+    amounts = {number * 7: 1 for number in range(1_000_000)}
+    assert endings_of(amounts, ()) == ()
