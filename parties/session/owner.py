@@ -30,8 +30,9 @@ from parties.storage.owner_budget import (
     BudgetQuote,
     OwnerBudget,
     Release,
-    TableIdentity,
 )
+from parties.storage.populations import OwnersWord, TableIdentity
+from parties.storage.table_sketch import KeyedSketch, SketchKey, make_sketch
 from parties.storage.user_paths import budget_path
 
 
@@ -116,17 +117,19 @@ class Table:
     read: TextTable | None = None
     say: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
+    def as_written(self) -> TextTable:
+        """Returns the rows with all columns, as they are written. Raises DataError if the table cannot be read."""
+        return read_text(self.source) if self.read is None else self.read
+
     def text(self, domain: Domain) -> TextTable:
         """Returns the rows, with the cells that ``domain`` splits in columns of their own.
 
         Raises DataError if the table cannot be read, or has cells that cannot be split.
         """
-        table = self.read
-        if table is None:
-            table = read_text(self.source)
-            if self.say is not None:
-                for note in table.notes:
-                    self.say(f"{self.source.shown}: {note}")
+        table = self.as_written()
+        if self.read is None and self.say is not None:
+            for note in table.notes:
+                self.say(f"{self.source.shown}: {note}")
         return split_cells(domain.splits, domain.missing_values, table, self.source.shown)
 
     def kept(self, text: TextTable, domain: Domain) -> TextTable:
@@ -159,7 +162,10 @@ def table_name(table: Table | Mapping[str, Table]) -> str:
 
 @dataclass(frozen=True)
 class DataOwner:
-    """The data owner called ``name`` in its certificate, with its ``table``."""
+    """The data owner called ``name`` in its certificate, with its ``table``.
+
+    ``dataset`` is a name for the population of the table, and ``word`` says explicitly which one that is.
+    """
 
     config: Config
     table: Table
@@ -167,6 +173,7 @@ class DataOwner:
     name: str
     dataset: str | None
     budget: Path
+    word: OwnersWord | None = None
 
     @functools.cached_property
     def study(self) -> Study:
@@ -180,6 +187,7 @@ class DataOwner:
         table: Table,
         *,
         dataset: str | None = None,
+        word: OwnersWord | None = None,
         budget: Path | None = None,
         ca: Path | None = None,
         cert: Path | None = None,
@@ -192,7 +200,8 @@ class DataOwner:
         """
         own = CertificateFiles(ca, cert, key) if ca and cert and key else config.require_tls()
         files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
-        return cls(config, table, files, load_identity(files).name, dataset, budget_path(budget))
+        name, path = load_identity(files).name, budget_path(budget)
+        return cls(config, table, files, name, dataset, path, word)
 
     def beside(self, ending: str) -> Path:
         """Path of a hidden file or folder of this run beside the table."""
@@ -223,22 +232,35 @@ class DataOwner:
     def account(self, release: Release) -> BudgetAccount:
         """Returns the account that pays for ``release`` of the table.
 
-        Raises StoreError, ConfigError for an invalid dataset name.
+        Raises StoreError, ConfigError for an invalid dataset name, DataError if the table cannot be read.
         """
-        return BudgetAccount(OwnerBudget(self.budget), self._source, release)
+        return BudgetAccount(OwnerBudget(self.budget), self._sketched, release)
+
+    @functools.cached_property
+    def _sketched(self) -> TableIdentity:
+        key = SketchKey.beside(self.budget)
+        sketch = make_sketch(self.table.as_written(), key, self._person)
+        return replace(self._source, sketch=KeyedSketch(key, sketch))
+
+    @property
+    def _person(self) -> tuple[str, ...]:
+        """Columns that identify a person, by the configuration."""
+        if self.config.sources:
+            return tuple(self.config.sources[self.config.source_of(self.name)].key)
+        return self.config.run.person or ()
 
     @property
     def _source(self) -> TableIdentity:
-        table = self.table.source
+        table, word = self.table.source, self.word
         if self.table.read is not None:
-            return TableIdentity(self.dataset or table.name)
+            return TableIdentity(self.dataset or table.name, word=word)
         if table.sql is None:
-            return TableIdentity.of_file(Path(table.location), self.dataset)
-        # All queries to one database count as one dataset, unless the owner names others.
-        return TableIdentity(self.dataset, table.place)
+            return TableIdentity.of_file(Path(table.location), self.dataset, word=word)
+        # All queries to one database count as one population, unless the owner says otherwise.
+        return TableIdentity(self.dataset, table.place, word=word)
 
     def quote(self, release: Release, submission: str | None = None) -> BudgetQuote:
         """Returns the charge that ``account`` would make, without creating a missing budget. Raises as ``account``."""
         if self.budget.exists():
             return self.account(release).quote(submission)
-        return BudgetQuote.of(None, self._source, release, submission)
+        return BudgetQuote.of((), self._source, release, submission)

@@ -6,44 +6,57 @@ states of a charge. The first release of a dataset sets its lifetime limit; only
 to a configuration is charged once, however often it is sent; another submission to the same configuration is another
 release.
 
-A dataset is recognised by its table's path or content: a copy elsewhere and an edited file are the same dataset. A name
-given by the owner takes precedence, unless the table's content is known under another one.
+A budget belongs to people: a ``Dataset`` is the budget of one population, and `parties.storage.populations` says which
+populations pay for a table. A release without a guarantee enters with infinite rho and epsilon; after it no finite
+limit covers anything.
 
 Secret: digests of tables, which are in the file (mode 0600) only. The owner may show all the rest. Costs are in rho of
 zCDP. Releases that are each at most a Gaussian of their rho (`mechanisms.gaussian_privacy`) together are one Gaussian,
 with a larger limit, also if later ones were chosen by results of earlier ones. Sums are compared with the limit as
-exact rationals. Known limits: people who are in two datasets are protected by the sum of both, which is not computed; a
-table that was edited and moved at once is a new one; without the file, the spent budget is forgotten.
+exact rationals. Known limits: people who are in two populations are protected by the sum of both, which is not
+computed; without the file, the spent budget is forgotten.
 """
 
-import contextlib
-import gzip
-import hashlib
 import math
-import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta, round_up
+from mechanisms.accounting import (
+    ZCDP,
+    epsilon_from_rho,
+    rho_from_epsilon_delta,
+    round_up,
+)
 from mechanisms.errors import BudgetExceeded
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
-from parties.config.limits import check_name
 from parties.foundation.errors import StoreError
 from parties.storage import charge_state
 from parties.storage.charge_state import ChargeState, IntendedRelease
-from parties.storage.files import disk_errors
+from parties.storage.limit_history import LIMIT_TABLE, LimitChange, changes_of, remember_change
+from parties.storage.populations import (
+    POPULATION_TABLES,
+    RecordedWord,
+    TableIdentity,
+    find_populations,
+    new_name,
+    population_names,
+    remember_table,
+    remember_word,
+    resembled_text,
+    words_of,
+)
 from parties.storage.shared_database import SharedDatabase
 
 _KIND = b"SYNB"
 _SCHEMA = (
     """CREATE TABLE dataset (
     name TEXT PRIMARY KEY, rho_limit REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL) STRICT""",
-    """CREATE TABLE known (
-    dataset TEXT NOT NULL, kind TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, value, dataset)) STRICT""",
+    *POPULATION_TABLES,
+    LIMIT_TABLE,
     """CREATE TABLE release (
     entry INTEGER PRIMARY KEY, dataset TEXT NOT NULL, config TEXT NOT NULL, submission TEXT NOT NULL,
     run TEXT NOT NULL, method TEXT NOT NULL, rho REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
@@ -58,19 +71,17 @@ _SCHEMA = (
 """``returned`` has refunded releases, which will not take place and are not spent; ``charged_as`` those with rho of
 another accountant than zCDP's, each of which implies zCDP. Older files have neither, and get both when they are opened.
 """
-_PATH, _CONTENT = "path", "content"
 ROW = "row"
 """Default privacy unit: presence of a row in the table."""
 ROW_OF_KNOWN = "row of a table whose size is known"
 """Privacy unit of FLAIM with declared sizes: content of a row, in a table with a public number of rows."""
+_JOIN = " and "
+APPROXIMATE = "approximate"
+"""Accountant of a release with (epsilon, delta) and nothing finer."""
 WITHDRAWN, REPLACED, UNOPENED = "withdrawn", "replaced", "unopened"
 """Reasons for a refund: servers have signed that nothing was counted, or that nothing of the study was opened; or
 another submission of the same run replaces it.
 """
-_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_STEM = 56
-_CHUNK = 1 << 20
-_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,10 @@ class Release:
         distance: Bound on the statistical distance of the samples from the distribution that rho is for.
         unit: Privacy unit, the difference between neighbouring tables.
         accountant: Name of the accountant of rho; rho is a cost in zCDP in any case.
+
+    A release without a guarantee has infinite rho and epsilon (``not_private``). One that is known to be (epsilon,
+    delta)-indistinguishable alone has the accountant APPROXIMATE and rho = epsilon^2 / 2, of zCDP but for an event of
+    probability delta (Bun and Steinke 2016, section 8).
     """
 
     config: str
@@ -92,6 +107,16 @@ class Release:
     distance: float = 0.0
     unit: str = ROW
     accountant: str = ZCDP.name
+
+    @property
+    def not_private(self) -> bool:
+        """True for a release without a guarantee."""
+        return math.isinf(self.rho)
+
+    @property
+    def ledger_rho(self) -> float:
+        """Budget of a participant's ledger in zCDP: 0 if the release is not of zCDP."""
+        return 0.0 if self.not_private or self.accountant == APPROXIMATE else self.rho
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +152,9 @@ class ReleaseCharge:
             "config": release.config,
             "run": release.run,
             "method": release.method,
-            "rho": release.rho,
+            "rho": _finite(release.rho),
             "when": self.when,
-            "epsilon": release.epsilon,
+            "epsilon": _finite(release.epsilon),
             "delta": release.delta,
             "unit": release.unit,
             "accountant": release.accountant,
@@ -140,9 +165,10 @@ class ReleaseCharge:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all of its charges.
+    """A population's budget: its lifetime limit, as rho and as (``epsilon``, ``delta``), and all of its charges.
 
-    ``rho_limit`` is in zCDP; see ``limit_with``.
+    ``rho_limit`` is in zCDP; see ``limit_with``. ``changes`` are those of the limit, ``words`` what the owner said of
+    tables.
     """
 
     name: str
@@ -150,11 +176,18 @@ class Dataset:
     epsilon: float
     delta: float
     runs: tuple[ReleaseCharge, ...]
+    changes: tuple[LimitChange, ...] = ()
+    words: tuple[RecordedWord, ...] = ()
 
     @property
     def spent(self) -> Fraction:
-        """Exact sum of the rho of all spent releases."""
-        return sum((Fraction(run.release.rho) for run in self.spending), Fraction(0))
+        """Exact sum of the rho of all spent releases that have a guarantee; see ``not_private``."""
+        return _rho_of([run.release for run in self.spending])
+
+    @property
+    def not_private(self) -> tuple[ReleaseCharge, ...]:
+        """Spent releases without a guarantee; with one of them, all together have none."""
+        return tuple(run for run in self.spending if run.release.not_private)
 
     @property
     def spending(self) -> tuple[ReleaseCharge, ...]:
@@ -164,7 +197,7 @@ class Dataset:
     def limit_with(self, *more: Release) -> float:
         """Returns the limit on the rho of all releases and ``more``: ``rho_limit``, or more if all are Gaussians."""
         releases = [*(run.release for run in self.spending), *more]
-        if not _are_gaussian(releases):
+        if not _are_gaussian(releases) or math.isinf(self.rho_limit):
             return self.rho_limit
         distance = sum(release.distance for release in releases)
         try:
@@ -175,7 +208,26 @@ class Dataset:
     @property
     def left(self) -> float:
         """Remaining rho."""
-        return max(0.0, float(Fraction(self.limit_with()) - self.spent))
+        return _left(self, self.limit_with())
+
+    @property
+    def approximate(self) -> bool:
+        """True if a spent release has (epsilon, delta) alone, so that rho does not compare with the limit."""
+        return any(run.release.accountant == APPROXIMATE for run in self.spending)
+
+    def covers(self, release: Release) -> bool:
+        """Returns true if the limit covers ``release`` as well.
+
+        One without a guarantee is covered: who takes part in such a run has asked for it by name.
+        """
+        limit = self.limit_with(release)
+        if release.not_private or math.isinf(limit):
+            return True
+        if self.not_private:
+            return False
+        if self.approximate or release.accountant == APPROXIMATE:
+            return self.epsilon_with(release) <= self.epsilon
+        return self.spent + Fraction(release.rho) <= Fraction(limit)
 
     def has(self, config: str, submission: str) -> bool:
         """Returns true if this submission to this configuration was charged."""
@@ -185,7 +237,11 @@ class Dataset:
     def epsilon_with(self, *more: Release) -> float:
         """Returns the total epsilon of all releases and ``more``, at this limit's delta."""
         releases = [*(run.release for run in self.spending), *more]
-        rho = sum((Fraction(release.rho) for release in releases), Fraction(0))
+        if any(release.not_private for release in releases):
+            return math.inf
+        if any(release.accountant == APPROXIMATE for release in releases):
+            return _approximate_epsilon(releases, self.delta)
+        rho = _rho_of(releases)
         distance = sum(release.distance for release in releases)
         if _are_gaussian(releases):
             return gaussian_epsilon(round_up(rho), self.delta, distance=distance)
@@ -195,53 +251,17 @@ class Dataset:
         """Returns the JSON form."""
         return {
             "name": self.name,
-            "rho_limit": self.limit_with(),
-            "rho_spent": float(self.spent),
-            "rho_left": self.left,
-            "epsilon_limit": self.epsilon,
-            "epsilon_spent": self.epsilon_with(),
+            "rho_limit": _finite(self.limit_with()),
+            "rho_spent": None if self.not_private else float(self.spent),
+            "rho_left": _finite(self.left),
+            "epsilon_limit": _finite(self.epsilon),
+            "epsilon_spent": _finite(self.epsilon_with()),
             "delta": self.delta,
+            "private": not self.not_private,
             "runs": [run.to_dict() for run in self.runs],
+            "limits": [change.to_dict() for change in self.changes],
+            "words": [word.to_dict() for word in self.words],
         }
-
-
-@dataclass(frozen=True, slots=True)
-class TableIdentity:
-    """Identity of a table: the ``name`` given by its owner, if any, its ``path``, and the digest of its ``content``.
-
-    A trial's owners have a name only. Raises ConfigError for an invalid name.
-    """
-
-    name: str | None
-    path: str | None = None
-    content: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.name is not None:
-            check_name("--dataset", self.name)
-        elif self.path is None:
-            raise ValueError("a table has a name or a path")
-
-    @classmethod
-    def of_file(cls, table: Path, name: str | None = None) -> "TableIdentity":
-        """Identifies the table in a file, compressed or not. Raises StoreError if it is unreadable."""
-        digest = hashlib.sha256()
-        with disk_errors(table, "read"), table.open("rb") as raw:
-            packed = raw.read(len(_GZIP)) == _GZIP
-            raw.seek(0)
-            with gzip.open(raw) if packed else contextlib.nullcontext(raw) as file:
-                try:
-                    while chunk := file.read(_CHUNK):
-                        digest.update(chunk)
-                except EOFError as error:
-                    raise StoreError(table, "breaks off; expected a whole file") from error
-        return cls(name, str(table.resolve()), digest.hexdigest())
-
-    @property
-    def marks(self) -> list[tuple[str, str]]:
-        """Path and content digest, by which the dataset is recognised."""
-        marks = ((_PATH, self.path), (_CONTENT, self.content))
-        return [(kind, value) for kind, value in marks if value is not None]
 
 
 class OwnerBudget:
@@ -260,52 +280,53 @@ class OwnerBudget:
         *,
         replaces: Sequence[str] = (),
     ) -> str:
-        """Charges ``release``, durably, unless this ``submission`` was charged already; returns the dataset's name.
+        """Charges ``release``, durably, unless this ``submission`` was charged already; returns the population's name.
 
-        The charge replaces those of the same dataset for the submissions that it ``replaces``, of which the servers
-        count only one. Raises BudgetExceeded, and charges nothing, if the limit does not cover it; StoreError if the
-        dataset is ambiguous.
+        A table that resembles tables of several populations is charged to each, and the names are joined. The charge
+        replaces those of the same population for the submissions that it ``replaces``, of which the servers count only
+        one. Raises BudgetExceeded, and charges nothing, if a limit does not cover it; StoreError if nobody can tell
+        whose table it is.
         """
         with self._shared.transaction() as db:
-            name = _find_dataset(db, source, self.path) or _new_name(db, source)
-            dataset = _load(db, name)
-            if dataset is None:
-                # The owner agreed to the first release; all others are in addition to it.
-                limit = _first_limit(release)
-                dataset = Dataset(name, limit, release.epsilon, release.delta, ())
-                values = (name, limit, release.epsilon, release.delta)
-                db.execute("INSERT INTO dataset VALUES (?, ?, ?, ?)", values)
-            for kind, value in source.marks:
-                db.execute("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", (name, kind, value))
-            if not dataset.has(release.config, submission):
-                for former in replaces:
-                    _refund(db, release.config, former, REPLACED, dataset=name)
-                self._require(_load(db, name) or dataset, release)
-                _insert(db, name, release, submission)
-            charge_state.drop(db, name, release.config)
-        return name
+            names, fresh = find_populations(db, source, self.path), False
+            resembled = resembled_text(db, source)
+            names = names or [_begin(db, source, release)]
+            for name in names:
+                dataset = _load(db, name) or _begin_named(db, name, release)
+                remember_table(db, name, source)
+                if not dataset.has(release.config, submission):
+                    for former in replaces:
+                        _refund(db, release.config, former, REPLACED, dataset=name)
+                    self._require(_load(db, name) or dataset, release)
+                    _insert(db, name, release, submission)
+                    fresh = True
+                charge_state.drop(db, name, release.config)
+            if fresh:
+                remember_word(db, source, run=release.run, resembled=resembled)
+        return _JOIN.join(names)
 
     def intend(self, source: TableIdentity, release: Release, submission: str | None = None) -> str:
-        """Records that ``release`` is about to be charged, which costs nothing; returns the dataset's name.
+        """Records that ``release`` is about to be charged, which costs nothing; returns the name as ``charge`` does.
 
         A ``submission`` that is charged already is not recorded. Raises as ``charge``.
         """
         with self._shared.transaction() as db:
-            found = _find_dataset(db, source, self.path)
-            dataset = None if found is None else _load(db, found)
-            name = found or _new_name(db, source)
-            if submission is not None and dataset and dataset.has(release.config, submission):
-                return name
-            if dataset is not None:
-                self._require(dataset, release)
-            facts = (release.config, release.run, release.method, release.rho)
-            charge_state.intend(db, IntendedRelease(name, *facts, time.time()))
-        return name
+            names = find_populations(db, source, self.path) or [new_name(db, source)]
+            for name in names:
+                dataset = _load(db, name)
+                if submission is not None and dataset and dataset.has(release.config, submission):
+                    continue
+                if dataset is not None:
+                    self._require(dataset, release)
+                facts = (release.config, release.run, release.method, release.rho)
+                charge_state.intend(db, IntendedRelease(name, *facts, time.time()))
+        return _JOIN.join(names)
 
     def drop(self, dataset: str, config: str) -> None:
-        """Drops an intended release, if there is one."""
+        """Drops an intended release of the populations that ``intend`` has named, if there is one."""
         with self._shared.transaction() as db:
-            charge_state.drop(db, dataset, config)
+            for name in dataset.split(_JOIN):
+                charge_state.drop(db, name, config)
 
     def release(self, config: str, submission: str) -> None:
         """Records that an opening with a charged submission can no longer be ruled out: ``give_back`` leaves it."""
@@ -339,9 +360,11 @@ class OwnerBudget:
         return sorted({name for names in found for name in names})
 
     def _require(self, dataset: Dataset, release: Release) -> None:
-        limit = dataset.limit_with(release)
-        if dataset.spent + Fraction(release.rho) <= Fraction(limit):
+        if dataset.covers(release):
             return
+        if dataset.not_private:
+            raise BudgetExceeded(_without_limit_text(dataset, release, self.path))
+        limit = dataset.limit_with(release)
         spending, more = dataset.spending, release.run
         last = spending[-1] if spending else None
         problem = f"; last by run {last.release.run} ({last.when})" if last else ""
@@ -351,54 +374,78 @@ class OwnerBudget:
                 f", with this very configuration, took a submission of it already ({again.when}), which its state file "
                 f"sends again for nothing; another one"
             )
-        together = dataset.epsilon_with(release)
-        enough = math.ceil(together * 100 + 1e-6) / 100
+        together, delta = dataset.epsilon_with(release), dataset.delta
+        if math.isinf(together):
+            # Deltas of releases that have no finer account add up.
+            releases = [*(run.release for run in dataset.spending), release]
+            alone = [item.delta for item in releases if item.accountant == APPROXIMATE]
+            delta = sum(alone) + (dataset.delta if len(alone) < len(releases) else 0.0)
+        wider = replace(dataset, delta=delta).epsilon_with(release)
+        sum_text = (
+            f"epsilon {together:.4g}" if math.isfinite(together) else "more than delta covers"
+        )
+        enough = math.ceil(wider * 100 + 1e-6) / 100 if math.isfinite(wider) else wider
         raise BudgetExceeded(
             f"the budget of dataset {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
             f"{float(dataset.spent):.6g} of rho {limit:.6g} (epsilon {dataset.epsilon:g}, delta "
-            f"{dataset.delta:g}) is spent{problem}. Run {more} costs rho {release.rho:.6g}; together that is epsilon "
-            f"{together:.4g}. Expected a run that fits, or, if the people in the table are to be protected by no more "
-            f"than that: syncret budget set {dataset.name} --epsilon {enough:g} --delta {dataset.delta:g}"
+            f"{dataset.delta:g}) is spent{problem}. Run {more} costs rho {release.rho:.6g}; together that is "
+            f"{sum_text}. Expected a run that fits, or, if the people in the table are to be protected by no more "
+            f"than that: syncret budget set {dataset.name} --epsilon {enough:g} --delta {delta:g} --why REASON"
         )
 
     def quote(
         self, source: TableIdentity, release: Release, submission: str | None = None
     ) -> "BudgetQuote":
         """Returns the effect of ``charge`` without a charge. Raises StoreError as ``charge`` does."""
-        with self._shared.reading() as db:
-            name = _find_dataset(db, source, self.path)
-            dataset = None if name is None else _load(db, name)
-        return BudgetQuote.of(dataset, source, release, submission)
+        return BudgetQuote.of(self._paying(source), source, release, submission)
 
     def require(self, source: TableIdentity, release: Release) -> None:
         """Raises BudgetExceeded if ``charge`` would, without a charge. Raises StoreError as ``charge`` does."""
-        with self._shared.reading() as db:
-            name = _find_dataset(db, source, self.path)
-            dataset = None if name is None else _load(db, name)
-        if dataset is not None:
+        for dataset in self._paying(source):
             self._require(dataset, release)
 
-    def set_limit(self, name: str, epsilon: float, delta: float) -> tuple[Dataset, Dataset]:
+    def _paying(self, source: TableIdentity) -> list[Dataset]:
+        with self._shared.reading() as db:
+            found = [_load(db, name) for name in find_populations(db, source, self.path)]
+        return [dataset for dataset in found if dataset is not None]
+
+    def dataset(self, name: str) -> Dataset:
+        """Returns the budget of population ``name``. Raises StoreError if there is none."""
+        with self._shared.transaction() as db:
+            return self._named(db, name)
+
+    def _named(self, db: sqlite3.Connection, name: str) -> Dataset:
+        found = _load(db, name)
+        if found is None:
+            names = ", ".join(population_names(db)) or "none yet: the first release makes one"
+            raise StoreError(self.path, f"has no dataset {name!r}; expected one of: {names}")
+        return found
+
+    def set_limit(
+        self, name: str, epsilon: float, delta: float, *, by: str = "", why: str = ""
+    ) -> tuple[Dataset, Dataset]:
         """Sets the limit on all releases of ``name`` together to (epsilon, delta); returns the old and new dataset.
 
-        Raises StoreError for an unknown dataset, ValueError for an invalid epsilon or delta.
+        An infinite epsilon is no limit. The change is recorded, with its author and reason. Raises StoreError for an
+        unknown dataset, ValueError for an invalid epsilon or delta.
         """
-        rho = rho_from_epsilon_delta(epsilon, delta)
+        rho = math.inf if epsilon == math.inf else rho_from_epsilon_delta(epsilon, delta)
         with self._shared.transaction() as db:
-            before = _load(db, name)
-            if before is None:
-                names = ", ".join(_names(db)) or "none yet: the first release makes one"
-                raise StoreError(self.path, f"has no dataset {name!r}; expected one of: {names}")
+            before = self._named(db, name)
+            change = LimitChange(
+                (before.epsilon, before.delta), (epsilon, delta), by, why, time.time()
+            )
+            remember_change(db, name, change)
             db.execute(
                 "UPDATE dataset SET rho_limit = ?, epsilon = ?, delta = ? WHERE name = ?",
                 (rho, epsilon, delta, name),
             )
-        return before, Dataset(name, rho, epsilon, delta, before.runs)
+            return before, self._named(db, name)
 
     def datasets(self) -> list[Dataset]:
         """Returns all datasets, by name."""
         with self._shared.transaction() as db:
-            found = [_load(db, name) for name in _names(db)]
+            found = [_load(db, name) for name in population_names(db)]
         return [dataset for dataset in found if dataset is not None]
 
 
@@ -406,7 +453,8 @@ class OwnerBudget:
 class BudgetQuote:
     """Cost of a release for ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 if it is charged already.
 
-    ``new`` is true for an unknown dataset, whose first release sets the limit.
+    ``new`` is true for an unknown population, whose first release sets the limit. If several pay, the figures are of
+    the one that covers it least.
     """
 
     dataset: str
@@ -419,29 +467,41 @@ class BudgetQuote:
     @classmethod
     def of(
         cls,
-        dataset: Dataset | None,
+        paying: Sequence[Dataset],
         source: TableIdentity,
         release: Release,
         submission: str | None,
     ) -> "BudgetQuote":
-        """Returns the quote for a dataset, None for an unknown one."""
-        if dataset is None:
-            name = source.name or _stem(source)
-            return cls(name, release.rho, 0.0, release.rho, release.rho, True)
+        """Returns the quote for the populations that pay, none for a new one."""
+        if not paying:
+            return cls(source.stem, release.rho, 0.0, release.rho, release.rho, True)
+        quotes = [cls._of(dataset, release, submission) for dataset in paying]
+        tightest = min(quotes, key=lambda quote: (quote.covered, quote.left - quote.rho))
+        return replace(tightest, dataset=_JOIN.join(dataset.name for dataset in paying))
+
+    @classmethod
+    def _of(cls, dataset: Dataset, release: Release, submission: str | None) -> "BudgetQuote":
         paid = submission is not None and dataset.has(release.config, submission)
+        more = () if paid else (release,)
+        limit = dataset.limit_with(*more)
+        spent = math.inf if dataset.not_private else float(dataset.spent)
         rho = 0.0 if paid else release.rho
-        limit = dataset.limit_with(*() if paid else (release,))
-        left = max(0.0, float(Fraction(limit) - dataset.spent))
-        return cls(dataset.name, rho, float(dataset.spent), limit, left, False)
+        return cls(dataset.name, rho, spent, limit, _left(dataset, limit), False)
 
     @property
     def covered(self) -> bool:
         """True if the limit covers the cost."""
-        return Fraction(self.spent) + Fraction(self.rho) <= Fraction(self.limit)
+        if math.isinf(self.limit) or math.isinf(self.rho):
+            return True
+        return self.rho == 0 or (
+            math.isfinite(self.spent)
+            and Fraction(self.spent) + Fraction(self.rho) <= Fraction(self.limit)
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Returns the JSON form."""
-        return {**asdict(self), "covered": self.covered}
+        figures = {name: _finite(getattr(self, name)) for name in ("rho", "spent", "limit", "left")}
+        return {**asdict(self), **figures, "covered": self.covered}
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,66 +529,93 @@ class BudgetAccount:
         return self.budget.quote(self.source, self.release, submission)
 
 
+def _finite(value: float) -> float | None:
+    """Returns a number as JSON has it: None for an infinite one."""
+    return value if math.isfinite(value) else None
+
+
+def _rho_of(releases: Sequence[Release]) -> Fraction:
+    """Returns the exact sum of the rho of those that have a guarantee."""
+    return sum(
+        (Fraction(release.rho) for release in releases if not release.not_private), Fraction(0)
+    )
+
+
+def _approximate_epsilon(releases: Sequence[Release], delta: float) -> float:
+    """Returns the total epsilon at ``delta`` where some releases have (epsilon, delta) alone; infinite if none holds.
+
+    Their deltas add up. The rest of delta is for the others, whose epsilon is added to theirs, or for all of them as
+    zCDP, whichever is less.
+    """
+    alone = [release for release in releases if release.accountant == APPROXIMATE]
+    others = [release for release in releases if release.accountant != APPROXIMATE]
+    distance = sum(release.distance for release in others)
+    rest = Fraction(delta) - sum(Fraction(release.delta) for release in alone)
+    if rest < 0 or (others and not rest):
+        return math.inf
+    added = sum((Fraction(release.epsilon) for release in alone), Fraction(0))
+    least = -round_up(-rest)
+    own = epsilon_from_rho(round_up(_rho_of(others)), least, distance=distance) if others else 0.0
+    together = math.inf
+    if rest:
+        together = epsilon_from_rho(round_up(_rho_of(releases)), least, distance=distance)
+    return min(round_up(added + Fraction(own)) if math.isfinite(own) else math.inf, together)
+
+
+def _left(dataset: Dataset, limit: float) -> float:
+    """Returns what is left of a limit: nothing after a release without a guarantee, unless there is no limit."""
+    if math.isinf(limit):
+        return math.inf
+    if dataset.not_private:
+        return 0.0
+    if dataset.approximate:
+        return _left_beside(dataset)
+    return max(0.0, float(Fraction(limit) - dataset.spent))
+
+
+def _left_beside(dataset: Dataset) -> float:
+    """Returns rho that would be covered beside releases with (epsilon, delta) alone."""
+    alone = [run.release for run in dataset.spending if run.release.accountant == APPROXIMATE]
+    epsilon = dataset.epsilon - sum(release.epsilon for release in alone)
+    delta = dataset.delta - sum(release.delta for release in alone)
+    if epsilon <= 0 or delta <= 0:
+        return 0.0
+    others = [r.release for r in dataset.spending if r.release.accountant != APPROXIMATE]
+    return max(0.0, rho_from_epsilon_delta(epsilon, delta) - float(_rho_of(others)))
+
+
+def _without_limit_text(dataset: Dataset, release: Release, where: Path) -> str:
+    last = dataset.not_private[-1]
+    return (
+        f"the budget of dataset {dataset.name} ({where}) does not cover this release, and nothing was sent: run "
+        f"{last.release.run} ({last.when}) was not private, so that with run {release.run} or without it no epsilon "
+        f"holds. Expected another population, or, if that is to be so: syncret budget set {dataset.name} --unlimited "
+        "--why REASON"
+    )
+
+
 def _are_gaussian(releases: Sequence[Release]) -> bool:
     return all(release.accountant == GAUSSIAN for release in releases)
 
 
 def _first_limit(release: Release) -> float:
     """Returns the zCDP limit set by a dataset's first release: its cost, or less if its (epsilon, delta) allow less."""
-    if release.accountant == ZCDP.name:
+    if release.accountant == ZCDP.name or release.not_private:
         return release.rho
     allowed = rho_from_epsilon_delta(release.epsilon, release.delta, distance=release.distance)
     return min(allowed, release.rho)
 
 
-def _find_dataset(db: sqlite3.Connection, source: TableIdentity, where: Path) -> str | None:
-    """Returns the name of a known dataset, None for an unknown one. Raises StoreError if the dataset is ambiguous."""
-    found = {kind: _dataset_by_mark(db, kind, value) for kind, value in source.marks}
-    of_path, of_content = found.get(_PATH, set()), found.get(_CONTENT, set())
-    if source.name is not None:
-        if of_content and source.name not in of_content:
-            raise StoreError(
-                where,
-                f"knows the content of {source.path} as dataset {_quoted_names(of_content)}; expected that name, or "
-                "none, after --dataset: the same rows have one budget",
-            )
-        return source.name
-    both = of_path & of_content if of_path and of_content else of_path | of_content
-    if len(both) > 1 or (not both and of_path | of_content):
-        raise StoreError(
-            where,
-            f"knows {source.path} as dataset {_quoted_names(of_path | of_content)}, by its place and by its content; "
-            "expected --dataset with one of them",
-        )
-    return next(iter(both), None)
+def _begin(db: sqlite3.Connection, source: TableIdentity, release: Release) -> str:
+    """Makes a population for a table that is of none; returns its name."""
+    return _begin_named(db, new_name(db, source), release).name
 
 
-def _quoted_names(names: set[str]) -> str:
-    return " and ".join(sorted(names))
-
-
-def _dataset_by_mark(db: sqlite3.Connection, kind: str, value: str) -> set[str]:
-    rows = db.execute("SELECT dataset FROM known WHERE kind = ? AND value = ?", (kind, value))
-    return {row[0] for row in rows}
-
-
-def _new_name(db: sqlite3.Connection, source: TableIdentity) -> str:
-    """Returns a new dataset's name: that of its file, with a number if the name is taken."""
-    name = base = _stem(source)
-    names, number = set(_names(db)), 1
-    while name in names:
-        number += 1
-        name = f"{base}-{number}"
-    return name
-
-
-def _stem(source: TableIdentity) -> str:
-    stem = Path(source.path or "").name.split(".")[0]
-    return _UNFIT.sub("-", stem)[:_LONGEST_STEM].strip("-_") or "table"
-
-
-def _names(db: sqlite3.Connection) -> list[str]:
-    return [row[0] for row in db.execute("SELECT name FROM dataset ORDER BY name")]
+def _begin_named(db: sqlite3.Connection, name: str, release: Release) -> Dataset:
+    """Makes a population whose limit its first release sets: the owner agreed to that one."""
+    values = (name, _first_limit(release), release.epsilon, release.delta)
+    db.execute("INSERT INTO dataset VALUES (?, ?, ?, ?)", values)
+    return Dataset(*values, ())
 
 
 def _load(db: sqlite3.Connection, name: str) -> Dataset | None:
@@ -537,7 +624,8 @@ def _load(db: sqlite3.Connection, name: str) -> Dataset | None:
     if row is None:
         return None
     rho_limit, epsilon, delta = row
-    return Dataset(name, rho_limit, epsilon, delta, tuple(_runs(db, name)))
+    changes, words = tuple(changes_of(db, name)), tuple(words_of(db, name))
+    return Dataset(name, rho_limit, epsilon, delta, tuple(_runs(db, name)), changes, words)
 
 
 def _runs(db: sqlite3.Connection, name: str) -> Iterator[ReleaseCharge]:

@@ -2,9 +2,9 @@
 
 ``make_sketch`` samples a table, and ``compare`` tells whether two sketched tables share people. A sketch has families
 of tokens: whole rows, rows without one of their columns, pairs of cells of one row, and persons by the key that a study
-names. A token depends on values alone, not on names or order of columns, nor on order of rows; numbers, dates and blanks
-have one spelling, and missing values none. Of each family the ``SIZE`` smallest tokens are kept, with their number of
-occurrences (bottom-k sampling: two tables keep the same ones of what they share).
+names. A token depends on values alone, not on names or order of columns, nor on order of rows; numbers, dates and
+blanks have one spelling, and missing values none. Of each family the ``SIZE`` smallest tokens are kept, with their
+number of occurrences (bottom-k sampling: two tables keep the same ones of what they share).
 
 Rows and pairs are evidence where more tokens occur once in each table than chance gives. By chance, the two occurrences
 of a token that occurs twice in both tables together fall to the tables as a coin does that knows only their sizes: if
@@ -217,6 +217,28 @@ class SketchKey:
         return TableSketch(rows, columns, tuple(families), bool(numbered))
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class KeyedSketch:
+    """A table's sketch with the key of its owner's sketches."""
+
+    key: SketchKey
+    sketch: TableSketch
+
+    def seal(self) -> bytes:
+        """Returns the encrypted sketch."""
+        return self.key.seal(self.sketch)
+
+    def likeness(self, sealed: bytes) -> Likeness:
+        """Returns whether the table is like a sealed sketch's; unsure if that does not open."""
+        other = self.key.unseal(sealed)
+        return Likeness.UNSURE if other is None else compare(other, self.sketch)
+
+    def is_of(self, sealed: bytes) -> bool:
+        """Returns true for a sealed sketch of the same rows."""
+        other = self.key.unseal(sealed)
+        return other is not None and other.equals(self.sketch)
+
+
 def _make_key(path: Path) -> None:
     """Makes a key file, whole and durable, unless another process was faster."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -262,12 +284,12 @@ class _Column:
 
     @classmethod
     def of(cls, values: Sequence[object]) -> "_Column":
-        places: dict[object, int] = {}
+        numbers_of: dict[object, int] = {}
         first = np.fromiter(
-            (places.setdefault(v, len(places)) for v in values), np.int64, len(values)
+            (numbers_of.setdefault(v, len(numbers_of)) for v in values), np.int64, len(values)
         )
         spelt: dict[str, int] = {}
-        merged = [spelt.setdefault(_spelling(value), len(spelt)) for value in places]
+        merged = [spelt.setdefault(_spelling(value), len(spelt)) for value in numbers_of]
         return cls(list(spelt), np.array(merged, np.int64)[first] if merged else first)
 
     @property
@@ -441,7 +463,7 @@ class _Overlap:
     def found(self, level: float) -> bool:
         """True if there are more than different people would have but for a probability of ``level``."""
         return self.between - self._expected >= _FOUND * self.single and (
-            0 < self.between and _log_tail(self.between, self.within, self.chance) <= log(level)
+            self.between > 0 and _log_tail(self.between, self.within, self.chance) <= log(level)
         )
 
     def would_find(self, level: float) -> bool:
