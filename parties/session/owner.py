@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from mechanisms.domain import Domain
 from mechanisms.linking import LIMB_BITS, LIMBS, LinkingKeys, hashed, linking_keys
+from mechanisms.person_rows import sampled_rows
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
 from mechanisms.split_columns import split_cells
 from mechanisms.summary import ColumnSummary, summarise
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
-from parties.config import BY_KEY, CertificateFiles, Config
+from parties.config import BY_KEY, SAMPLE, CertificateFiles, Config
 from parties.identity.tls import load_identity, own_certificate
 from parties.session.study import Study
 from parties.storage.owner_budget import (
@@ -69,19 +70,28 @@ def read_keys(config: Config, number: int, table: TextTable, *, where: str) -> L
     )
 
 
-def check_persons(config: Config, table: TextTable, *, where: str) -> None:
-    """Raises DataError if somebody has more rows in an owner's table than run.rows_per_person, by run.person.
+def bounded_rows(config: Config, table: TextTable, *, where: str) -> TextTable:
+    """Returns an owner's table with at most run.rows_per_person rows of each person, by run.person.
 
-    The error names rows and no value.
+    With more_rows = "sample" rows of a person with more are left out; otherwise raises DataError, which names rows and
+    no value. The choice depends on the modelled columns of that person's rows.
     """
-    if config.run.person is not None:
-        linking_keys(
-            table,
-            config.run.person,
-            source=where,
-            missing=config.domain.missing_values,
-            at_most=config.run.rows_per_person,
-        )
+    run = config.run
+    if run.person is None:
+        return table
+    sampled = run.more_rows == SAMPLE
+    keys = linking_keys(
+        table,
+        run.person,
+        source=where,
+        missing=config.domain.missing_values,
+        at_most=None if sampled else run.rows_per_person,
+    )
+    if not sampled:
+        return table
+    modelled = [name for name in config.domain.names if name in table.columns]
+    salt, most = linking_salt(config), run.rows_per_person
+    return sampled_rows(table, keys, at_most=most, columns=modelled, salt=salt)
 
 
 def source_codes(
@@ -220,8 +230,14 @@ class DataOwner:
         config, table = self.config, self.table
         if not config.sources:
             text = table.text(config.domain)
-            check_persons(config, text, where=table.source.shown)
-            return replace(table, read=text).codes_and_summaries(config.domain)
+            bounded = bounded_rows(config, text, where=table.source.shown)
+            if len(bounded) < len(text) and table.say is not None:
+                # For the owner's own screen: the number depends on the table without noise.
+                table.say(
+                    f"{table.source.shown}: {len(text) - len(bounded):,} of {len(text):,} rows are left out, of "
+                    f"persons with more than {config.run.rows_per_person}; that number is yours alone"
+                )
+            return replace(table, read=bounded).codes_and_summaries(config.domain)
         number = config.source_of(self.name)
         text = table.text(config.domain)
         codes = source_codes(
