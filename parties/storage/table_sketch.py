@@ -1,10 +1,11 @@
 """Keyed sketches of tables, by which an owner's budget recognises tables of the same people.
 
 ``make_sketch`` samples a table, and ``compare`` tells whether two sketched tables share people. A sketch has families
-of tokens: whole rows, rows without one of their columns, pairs of cells of one row, and persons by the key that a study
-names. A token depends on values alone, not on names or order of columns, nor on order of rows; numbers, dates and
-blanks have one spelling, and missing values none. Of each family the ``SIZE`` smallest tokens are kept, with their
-number of occurrences (bottom-k sampling: two tables keep the same ones of what they share).
+of tokens: whole rows and rows without one of their columns, with the columns' names and without, pairs of cells of one
+row, and persons by the key that a study names. No token depends on the order of columns or rows, and all but those with
+names on values alone; numbers, dates and blanks have one spelling, and missing values none. Of each family the ``SIZE``
+smallest tokens are kept, with their number of occurrences (bottom-k sampling: two tables keep the same ones of what
+they share).
 
 Rows and pairs are evidence where more tokens occur once in each table than chance gives. By chance, the two occurrences
 of a token that occurs twice in both tables together fall to the tables as a coin does that knows only their sizes: if
@@ -82,9 +83,15 @@ class Likeness(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of a sketch's families; ``SHIFTED`` has cells with the next person's number."""
+    """Kinds of a sketch's families.
+
+    ``ROWS`` and ``NAMED`` have a family of whole rows, then one without each column; ``NAMES`` has the columns' names,
+    and ``SHIFTED`` cells with the next person's number.
+    """
 
     ROWS = "rows"
+    NAMED = "named"
+    NAMES = "names"
     PAIRS = "pairs"
     PERSONS = "persons"
     CELLS = "cells"
@@ -260,10 +267,22 @@ def _make_key(path: Path) -> None:
 def make_sketch(table: TextTable, key: SketchKey, person: Sequence[str] = ()) -> TableSketch:
     """Returns the sketch of a table, whose rows of one person have the same values in the columns ``person``."""
     known = person if person and all(name in table.columns for name in person) else ()
-    texts = [_Column.of(values) for name, values in table.columns.items() if name not in known]
-    columns = [column for column in texts if column.tells]
+    texts = {n: _Column.of(values) for n, values in table.columns.items() if n not in known}
+    telling = {_spelling(name): column for name, column in texts.items() if column.tells}
+    columns = list(telling.values())
     hashes = [key.values(column.texts, b"cell")[column.index] for column in columns]
-    families = _of_rows(len(table), hashes, key) if hashes else []
+    families = list[Family]()
+    if hashes:
+        named = [
+            key.values(column.texts, b"cell of " + name.encode("utf-8", "surrogatepass"))[
+                column.index
+            ]
+            for name, column in telling.items()
+        ]
+        names = _Smallest(Kind.NAMES)
+        names.add(key.tokens(key.values(list(telling), b"name")))
+        families += _of_rows(Kind.ROWS, hashes, key) + _of_rows(Kind.NAMED, named, key)
+        families.append(names.family())
     if len(hashes) > 1 and len(table) >= _PAIRED_ROWS:
         widest = sorted(range(len(hashes)), key=lambda i: -len(columns[i].texts))
         families.append(_of_pairs([hashes[i] for i in widest[:_PAIRED_COLUMNS]], key))
@@ -357,14 +376,14 @@ class _Smallest:
         )
 
 
-def _of_rows(rows: int, hashes: list[Tokens], key: SketchKey) -> list[Family]:
+def _of_rows(kind: Kind, hashes: list[Tokens], key: SketchKey) -> list[Family]:
     # A row's hash is the sum of its cells', so that a column is left out by a subtraction.
-    total = np.zeros((rows, 2), np.uint64)
+    total = np.zeros_like(hashes[0])
     for column in hashes:
         total += column
     families = []
     for rest in [total, *((total - column) for column in hashes)]:
-        smallest = _Smallest(Kind.ROWS)
+        smallest = _Smallest(kind)
         smallest.add(key.tokens(rest))
         families.append(smallest.family())
     return families
@@ -407,27 +426,38 @@ def compare(one: TableSketch, other: TableSketch) -> Likeness:
     """Returns whether two tables share people: at least a tenth of the smaller one's rows, by what was sampled."""
     if _persons_shared(one, other):
         return Likeness.SAME
-    rows = [(mine, its) for mine in one.of(Kind.ROWS) for its in other.of(Kind.ROWS)]
+    kinds = (Kind.ROWS, Kind.NAMED)
+    rows = [(mine, its) for kind in kinds for mine in one.of(kind) for its in other.of(kind)]
     pairs = list(zip(one.of(Kind.PAIRS), other.of(Kind.PAIRS), strict=False))
     level = FALSE_ALARM / (len(rows) + len(pairs) + 2)
     share = one.rows / (one.rows + other.rows) if one.rows and other.rows else 0.5
     chance = 2 * share * (1 - share)
     if any(_Overlap.of(*both, chance).found(level) for both in [*rows, *pairs]):
         return Likeness.SAME
-    # Rows tell people apart where columns are the same but for one, even without the column that tells most.
-    alike = rows[:1] if abs(one.columns - other.columns) <= 1 else []
-    least = [(_plainest(one), _plainest(other))] if alike else []
-    powers = [_Overlap.of(*both, chance).would_find(level) for both in [*alike, *least]]
-    if (powers and all(powers)) or any(
-        _Overlap.of(*both, chance).would_find(level) for both in pairs
-    ):
-        return Likeness.OTHER
+    compared = [pairs] + [_decisive(one, other, kind) for kind in kinds]
+    for families in compared:
+        powers = [_Overlap.of(*both, chance).would_find(level) for both in families]
+        if powers and all(powers):
+            return Likeness.OTHER
     return Likeness.UNSURE
 
 
-def _plainest(sketch: TableSketch) -> Family:
-    """Returns the family of rows with the fewest tokens that occur once."""
-    return min(sketch.of(Kind.ROWS), key=lambda family: family.single)
+def _decisive(one: TableSketch, other: TableSketch, kind: Kind) -> list[tuple[Family, Family]]:
+    """Returns the families of rows that tell people apart if all have the power to, none if columns differ.
+
+    Rows tell people apart where columns, or their names, are the same but for one, even without the column that tells
+    most.
+    """
+    most = max(one.columns, other.columns)
+    same = min(one.columns, other.columns)
+    mine, its = one.of(Kind.NAMES), other.of(Kind.NAMES)
+    if kind is Kind.NAMED and mine and its:
+        same = len(np.intersect1d(mine[0].tokens, its[0].tokens, assume_unique=True))
+    if same < most - 1 or not (one.of(kind) and other.of(kind)):
+        return []
+    plainest = (min(each.of(kind), key=lambda family: family.single) for each in (one, other))
+    first, second = plainest
+    return [(one.of(kind)[0], other.of(kind)[0]), (first, second)]
 
 
 @dataclass(frozen=True, slots=True)
