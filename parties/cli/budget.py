@@ -9,12 +9,12 @@ import click
 
 from parties.cli.options import budget_option, by_option
 from parties.cli.runtime import common_options
-from parties.storage.owner_budget import (
+from parties.storage.owner_budget import OwnerBudget
+from parties.storage.population_budget import (
     REPLACED,
     ROW,
     UNOPENED,
     Dataset,
-    OwnerBudget,
     Release,
     ReleaseCharge,
 )

@@ -33,7 +33,8 @@ from parties.identity import tls
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.storage.database import Database
-from parties.storage.owner_budget import APPROXIMATE, ROW, BudgetAccount, Release
+from parties.storage.owner_budget import BudgetAccount
+from parties.storage.population_budget import APPROXIMATE, ROW, Release
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
 Session = TypeVar("Session", bound=SumSession, covariant=True)

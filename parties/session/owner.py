@@ -26,12 +26,8 @@ from mechanisms.text_table import TextTable
 from parties.config import BY_KEY, SAMPLE, CertificateFiles, Config
 from parties.identity.tls import load_identity, own_certificate
 from parties.session.study import Study
-from parties.storage.owner_budget import (
-    BudgetAccount,
-    BudgetQuote,
-    OwnerBudget,
-    Release,
-)
+from parties.storage.owner_budget import BudgetAccount, BudgetQuote, OwnerBudget
+from parties.storage.population_budget import Release
 from parties.storage.populations import OwnersWord, TableIdentity
 from parties.storage.table_sketch import KeyedSketch, SketchKey, make_sketch
 from parties.storage.user_paths import budget_path

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from parties.storage.owner_budget import Dataset, ReleaseCharge
+from parties.storage.population_budget import Dataset, ReleaseCharge
 
 A_YEAR = 4
 """Refreshes a year."""

@@ -26,13 +26,8 @@ from parties.identity.tls import make_certificates, pinned_key_in, public_keys
 from parties.local.children import free_ports
 from parties.methods.flaim.settings import flaim_release
 from parties.storage.charge_state import ChargeState
-from parties.storage.owner_budget import (
-    ROW_OF_KNOWN,
-    UNOPENED,
-    BudgetAccount,
-    OwnerBudget,
-    Release,
-)
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.population_budget import ROW_OF_KNOWN, UNOPENED, Release
 from parties.storage.populations import TableIdentity
 from parties.storage.user_paths import budget_path, registry_path
 from tests.parties.commands import Run

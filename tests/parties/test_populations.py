@@ -14,14 +14,21 @@ from click.testing import CliRunner
 from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.source import TableSource
+from mechanisms.text_table import TextTable
 from parties.cli.main import cli
 from parties.config import CertificateFiles
+from parties.federation.client import silo_participation, with_epsilon
 from parties.foundation.errors import ConfigError, StoreError
+from parties.identity.tls import make_certificates
+from parties.methods.registry import plan_of
 from parties.session.owner import DataOwner, Table
-from parties.storage.owner_budget import APPROXIMATE, OwnerBudget, Release
+from parties.storage.owner_budget import OwnerBudget
+from parties.storage.population_budget import APPROXIMATE, Release
 from parties.storage.populations import OwnersWord, TableIdentity, owners_word, this_user
 from parties.storage.refresh import forecast_refreshes
+from tests.parties.silos_support import NAMES, SERVER, silos_config
 from tests.parties.support import make_config
+from tests.parties.test_silos_mtl import mtl_config, table_of
 from tests.parties.test_table_sketch import Rows, patients, visits
 
 RHO = rho_from_epsilon_delta(1.0, 1e-5)
@@ -288,6 +295,32 @@ def test_a_release_with_epsilon_and_delta_alone_is_added(owner: Owner) -> None:
     )
     with pytest.raises(BudgetExceeded):
         owner.charge(path, later(4, replace(ONE, rho=0.02 * left)))
+
+
+def test_every_run_between_silos_is_a_release(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Fed-TDA is charged in zCDP, or as infinite without privacy; MR-MTL by epsilon and delta."""
+    files = make_certificates(tmp_path_factory.mktemp("tls"), [SERVER], NAMES)
+    expected = {
+        "private": (silos_config(files, {"tda": {"components": 3}}), False, "zcdp"),
+        "exact": (silos_config(files, {"tda": {"components": 3, "privacy": "none"}}), True, "zcdp"),
+        "personal": (mtl_config(files), False, APPROXIMATE),
+    }
+    for config, infinite, accountant in expected.values():
+        table = (
+            table_of(1)
+            if accountant == APPROXIMATE
+            else TextTable({"sex": ["m"] * 20, "ward": ["x"] * 20, "age": ["3"] * 20}, range(20))
+        )
+        part = silo_participation(config, plan_of(config), table)
+        release = part.release
+        assert (release.not_private, release.accountant) == (infinite, accountant)
+        assert (math.isinf(release.epsilon), part.private) == (infinite, not infinite)
+        assert (part.rho > 0) == (not infinite and accountant == "zcdp")
+        assert release.config == config.digest()
+    own = with_epsilon(release, 0.5)
+    assert (own.epsilon, own.rho, own.accountant) == (0.5, 0.125, APPROXIMATE)
 
 
 # Limits and forecasts
