@@ -230,6 +230,7 @@ class KeyedSketch:
 
     key: SketchKey
     sketch: TableSketch
+    _compared: dict[bytes, Likeness] = field(default_factory=dict)
 
     def seal(self) -> bytes:
         """Returns the encrypted sketch."""
@@ -237,8 +238,11 @@ class KeyedSketch:
 
     def likeness(self, sealed: bytes) -> Likeness:
         """Returns whether the table is like a sealed sketch's; unsure if that does not open."""
-        other = self.key.unseal(sealed)
-        return Likeness.UNSURE if other is None else compare(other, self.sketch)
+        if sealed not in self._compared:
+            other = self.key.unseal(sealed)
+            found = Likeness.UNSURE if other is None else compare(other, self.sketch)
+            self._compared[sealed] = found
+        return self._compared[sealed]
 
     def is_of(self, sealed: bytes) -> bool:
         """Returns true for a sealed sketch of the same rows."""
