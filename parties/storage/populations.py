@@ -9,8 +9,8 @@
 4. the path.
 
 A table that is none of these makes a new population. It is refused where a population may be that of the same people
-and nobody can tell: too few rows, rows that are too common, a population without a sketch that opens. Names that are
-labels only (--dataset) have to agree with that.
+and nobody can tell: the same columns with other rows (another month's visits), too few rows, rows that are too common,
+a population without a sketch that opens. Names that are labels only (--dataset) have to agree with that.
 
 Secret: digests and sketches. Known limit: a word is trusted, and only recorded.
 """
@@ -237,8 +237,9 @@ def _by_label(
 def _cannot_tell(source: TableIdentity, unsure: list[str], where: Path) -> StoreError:
     return StoreError(
         where,
-        f"cannot tell whether people in {source.path or 'the table'} are those of {_listed(unsure)}: the table has too "
-        f"few rows or too common ones to compare, or no table of {_listed(unsure)} is there to compare with. Expected "
+        f"cannot tell whether people in {source.path or 'the table'} are those of {_listed(unsure)}: it has the same "
+        "columns and other rows, which may be of the same people at another time; or too few rows or too common ones "
+        f"to compare; or no table of {_listed(unsure)} is there to compare with. Expected "
         f"--population {unsure[0]}, if some may be, which then pays; or --new-population NAME, if none is. What you "
         "say is recorded",
     )
@@ -258,7 +259,7 @@ def _resembled(db: sqlite3.Connection, source: TableIdentity) -> tuple[list[str]
         ]
         if Likeness.SAME in found:
             same.append(name)
-        elif Likeness.UNSURE in found or not found:
+        elif {Likeness.UNSURE, Likeness.LATER} & set(found) or not found:
             unsure.append(name)
     return same, unsure
 

@@ -60,6 +60,8 @@ _FOUND = 0.1
 _MARGIN = 2 / 3
 """Part of an expected overlap that is there for (nearly) every sample."""
 _FEWEST_PERSONS = 8
+_SAME_COLUMNS = 0.75
+"""Share of columns with the same names from which on other rows may be those of the same people at another time."""
 _PAIRED_COLUMNS = 24
 _PAIRED_ROWS = 100
 """Fewest rows with a family of pairs: in smaller tables many of the sampled pairs are of the same rows."""
@@ -80,6 +82,8 @@ class Likeness(StrEnum):
     SAME = "same"
     OTHER = "other"
     UNSURE = "unsure"
+    LATER = "later"
+    """Other rows with the same columns, which may be of the same people at another time."""
 
 
 class Kind(StrEnum):
@@ -237,10 +241,16 @@ class KeyedSketch:
         return self.key.seal(self.sketch)
 
     def likeness(self, sealed: bytes) -> Likeness:
-        """Returns whether the table is like a sealed sketch's; unsure if that does not open."""
+        """Returns whether the table is like a sealed sketch's; unsure if that does not open.
+
+        ``compare`` cannot see that rows of visits in another month are of the same people. So tables with the same
+        columns and other rows are LATER, unless identifiers that are no numbers tell their people apart.
+        """
         if sealed not in self._compared:
             other = self.key.unseal(sealed)
             found = Likeness.UNSURE if other is None else compare(other, self.sketch)
+            if other is not None and found is Likeness.OTHER and _may_be_later(other, self.sketch):
+                found = Likeness.LATER
             self._compared[sealed] = found
         return self._compared[sealed]
 
@@ -520,6 +530,17 @@ def _log_tail(successes: int, failures: int, chance: float) -> float:
     first += successes * log(chance) + failures * log1p(-chance)
     ratio = failures / (successes + 1) * chance / (1 - chance)
     return first - log1p(-ratio) if ratio < 1 else inf
+
+
+def _may_be_later(one: TableSketch, other: TableSketch) -> bool:
+    """Returns true for tables of the same columns whose people no identifiers tell apart."""
+    if one.of(Kind.PERSONS) and other.of(Kind.PERSONS) and not (one.numbered and other.numbered):
+        return False
+    mine, its = one.of(Kind.NAMES), other.of(Kind.NAMES)
+    if not (mine and its):
+        return False
+    shared = len(np.intersect1d(mine[0].tokens, its[0].tokens, assume_unique=True))
+    return shared >= _SAME_COLUMNS * max(one.columns, other.columns)
 
 
 def _persons_shared(one: TableSketch, other: TableSketch) -> bool:

@@ -16,7 +16,7 @@ from mechanisms.errors import BudgetExceeded
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
 from parties.cli.main import cli
-from parties.config import CertificateFiles
+from parties.config import CertificateFiles, Config
 from parties.federation.client import silo_participation, with_epsilon
 from parties.foundation.errors import ConfigError, StoreError
 from parties.identity.tls import make_certificates
@@ -40,6 +40,12 @@ FILES = CertificateFiles(None, None, None)
 
 def later(number: int, release: Release = SMALL) -> Release:
     return replace(release, config=f"{number:02}" * 32, run=f"study-{number}")
+
+
+def keyed() -> Config:
+    """A study that names the column of a person's key."""
+    person = {"run.unit": "person", "run.rows_per_person": 3, "run.person": ["a"]}
+    return make_config({**person, "ignore": ["a"]})
 
 
 class Owner:
@@ -104,17 +110,45 @@ def test_twelve_monthly_exports_are_one_population_with_one_limit(owner: Owner) 
 
 
 def test_tables_of_other_people_are_other_populations(owner: Owner) -> None:
+    """Two hospitals, by columns of their own, or by identifiers where columns are the same."""
     one, other = patients(RNG, 800), patients(RNG, 900)
     assert owner.charge(owner.file(one, name="north.csv"), ONE) == "north"
-    assert owner.charge(owner.file(other, name="south.csv"), later(2)) == "south"
+    south = owner.file(other, name="south.csv", names="opqrstuvwx")
+    assert owner.charge(south, later(2)) == "south"
     OwnerBudget(owner.budget).set_limit("south", 2.0, 1e-5)
     assert owner.charge(owner.file(other[:500], name="later.csv"), later(3)) == "south"
+    owner.config, owner.budget = keyed(), owner.folder / "other.sqlite"
+    for number, name in enumerate(("north", "south", "west")):
+        ids = RNG.integers(10**8, 10**9, 300).astype(str).tolist()
+        path = owner.file(visits(ids, patients(RNG, 300)[:, :2], RNG), name=f"{name}.csv")
+        assert owner.charge(path, later(4 + number)) == name
+
+
+def test_other_rows_of_the_same_columns_have_to_be_assigned(owner: Owner) -> None:
+    """They may be the next month's visits of the same people: nobody can tell, and no new budget comes of itself."""
+    owner.charge(owner.file(patients(RNG, 600), name="january.csv"), ONE)
+    february = owner.file(patients(RNG, 600), name="february.csv")
+    with pytest.raises(
+        StoreError, match="the same columns and other rows, which may be of the same people"
+    ):
+        owner.charge(february, later(2))
+    with pytest.raises(StoreError, match="the same columns and other rows"):
+        owner.charge(february, later(2), dataset="february")
+    with pytest.raises(BudgetExceeded):
+        owner.charge(february, later(2), word=owners_word("january", None))
+    assert owner.charge(february, later(2), word=owners_word(None, "february")) == "february"
+    # A file that is written over is the same place's: another month's rows there pay from the same budget.
+    path = owner.file(patients(RNG, 600), name="march.csv", names="opqrstuvwx")
+    assert owner.charge(path, later(3)) == "march"
+    path.write_text(owner.file(patients(RNG, 600), names="opqrstuvwx").read_text())
+    with pytest.raises(BudgetExceeded, match="dataset march"):
+        owner.charge(path, later(4))
 
 
 def test_a_table_of_people_of_two_populations_is_charged_to_both(owner: Owner) -> None:
     one, other = patients(RNG, 800), patients(RNG, 800)
     owner.charge(owner.file(one, name="north.csv"), ONE)
-    owner.charge(owner.file(other, name="south.csv"), later(2, ONE))
+    owner.charge(owner.file(other, name="south.csv", names="opqrstuvwx"), later(2, ONE))
     both = np.concatenate([one[:400], other[:400]])
     OwnerBudget(owner.budget).set_limit("north", 3.0, 1e-5)
     with pytest.raises(BudgetExceeded, match="dataset south"):
@@ -131,14 +165,7 @@ def test_a_table_of_people_of_two_populations_is_charged_to_both(owner: Owner) -
 
 
 def test_persons_are_known_by_the_key_that_a_study_names(owner: Owner) -> None:
-    owner.config = make_config(
-        {
-            "run.unit": "person",
-            "run.rows_per_person": 3,
-            "run.person": ["a"],
-            "ignore": ["a"],
-        }
-    )
+    owner.config = keyed()
     ids = RNG.integers(10**8, 10**9, 500).astype(str).tolist()
     static = patients(RNG, 500)[:, :2]
     first = owner.charge(visits(ids[:400], static[:400], RNG), ONE)
@@ -224,7 +251,7 @@ def test_a_refused_charge_records_nothing(owner: Owner) -> None:
         owner.charge(patients(RNG, 600), later(2), word=owners_word("stays", None))
     (stays,) = OwnerBudget(owner.budget).datasets()
     assert stays.words == ()
-    assert owner.charge(patients(RNG, 600), later(3)) != "stays"
+    assert owner.charge(owner.file(patients(RNG, 600), names="opqrstuvwx"), later(3)) != "stays"
 
 
 def test_the_file_without_its_key_tells_nothing_of_rows(owner: Owner) -> None:
