@@ -56,6 +56,7 @@ from mechanisms.moments import (
     tick_of,
 )
 from mechanisms.numbers import MAX_DECIMALS
+from mechanisms.person_rows import PersonKey, find_person_key
 from mechanisms.private_columns import with_private_bins
 from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.reading import read_recognised
@@ -108,7 +109,7 @@ class Draft:
     ``left_out`` has the columns that were left out and why. ``read_as`` is the dialect recognised, ``questions`` are
     about ambiguous readings, and ``skipped`` has the parts of the file that are not in the table. A ``private`` draft
     contains no value of the table, and names the columns whose values are left ``to_list``
-    (`mechanisms.private_draft`).
+    (`mechanisms.private_draft`). ``person`` is the column that identifies persons with several rows, left out as well.
     """
 
     domain: Domain
@@ -119,6 +120,7 @@ class Draft:
     skipped: tuple[str, ...] = ()
     private: bool = False
     to_list: tuple[str, ...] = ()
+    person: PersonKey | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -195,7 +197,12 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     dotted = "semicolon" in read_as
     spellings = Counter[str]()
     splits = list[SplitColumn]()
+    person = find_person_key(table.columns, KNOWN_MISSING)
     for name, cells in table.columns.items():
+        if person is not None and name == person.column:
+            left_out.append(name)
+            reasons.append(f"{named(name)}: looks like a person's key: {person.note}")
+            continue
         values = _column(name, cells)
         reading = _reading(values, dotted_thousands=dotted)
         reason, parts = _why_left_out(values, reading), list[_Read]()
@@ -237,7 +244,15 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         provenance=tuple(Provenance(column.name, ((WHOLE, TABLE),)) for column in columns),
         splits=tuple(splits),
     )
-    return Draft(domain, tuple(notes), tuple(reasons), read_as, tuple(questions), table.notes)
+    return Draft(
+        domain,
+        tuple(notes),
+        tuple(reasons),
+        read_as,
+        tuple(questions),
+        table.notes,
+        person=person,
+    )
 
 
 def _split(

@@ -60,4 +60,5 @@ def private_draft(draft: Draft) -> Draft:
         ),
         splits=tuple(shown),
     )
-    return Draft(domain, (), (), draft.read_as, private=True, to_list=tuple(to_list))
+    person, listed = draft.person, tuple(to_list)
+    return Draft(domain, (), (), draft.read_as, private=True, to_list=listed, person=person)

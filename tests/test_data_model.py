@@ -13,6 +13,8 @@ from parties.service.studies import StudyState
 from parties.service.tables import METADATA
 from parties.storage import charge_state, owner_budget, release_registry
 from parties.storage.charge_state import ChargeState
+from parties.storage.limit_history import LIMIT_TABLE
+from parties.storage.populations import POPULATION_TABLES
 from tests.test_imports import ROOMS, ROOT
 
 TEXT = (ROOT / "DATA_MODEL.md").read_text(encoding="utf-8")
@@ -36,7 +38,7 @@ def test_every_state_is_on_the_page(states: type[StudyState]) -> None:
 def test_every_table_of_the_databases_is_on_the_page() -> None:
     budget = Path(owner_budget.__file__).read_text(encoding="utf-8")
     registry = Path(release_registry.__file__).read_text(encoding="utf-8")
-    schemas = (*STORE_SCHEMA, SUM_TABLE_SQL, *charge_state.TABLES)
+    schemas = (*STORE_SCHEMA, SUM_TABLE_SQL, *charge_state.TABLES, *POPULATION_TABLES, LIMIT_TABLE)
     names = tables_in(*schemas, budget, registry) | set(METADATA.tables)
     assert {"submission", "ledger", "sum", "returned", "owner", "approvals"} <= names
     assert [name for name in sorted(names) if f"`{name}`" not in section("Tables")] == []

@@ -15,6 +15,7 @@ from parties.mpc.submission.participation import participate, preview_table
 from parties.mpc.submission.preview import Preview
 from parties.mpc.submission.submit import Submitted
 from parties.session.owner import DataOwner
+from parties.storage.populations import OwnersWord, owners_word
 
 PathLike = str | Path
 """Path of a file."""
@@ -25,6 +26,8 @@ def submit(
     table: TableLike,
     *,
     dataset: str | None = None,
+    population: str | None = None,
+    new_population: str | None = None,
     capacity: int | None = None,
     ignore_extra: bool = False,
     state: PathLike | None = None,
@@ -36,10 +39,11 @@ def submit(
 ) -> Submitted:
     """Checks, counts, shares, seals and sends a table once, as `syncret join` does, and returns the receipts.
 
-    The whole run is charged to the table's budget first, under the name ``dataset``. A DataFrame needs this name, since
-    it has no path by which to recognise it. Other arguments default to the config's [tls] and the command's defaults. A
-    repetition after a failure sends the same submission, which counts once. There is no confirmation: ``preview`` shows
-    the upload beforehand.
+    The whole run is charged first to the budget of the people in the table, which is recognised by their rows and may
+    have a name, ``dataset``. A DataFrame needs this name, since it has no path. ``population`` says explicitly whose
+    budget pays, and ``new_population`` that nobody in the table is in one of those; both are recorded. Other arguments
+    default to the config's [tls] and the command's defaults. A repetition after a failure sends the same submission,
+    which counts once. There is no confirmation: ``preview`` shows the upload beforehand.
 
     Raises ConfigError, CertificateError, DataError, StoreError, BudgetExceeded, SubmitError; ValueError for a DataFrame
     without a ``dataset``.
@@ -48,6 +52,7 @@ def submit(
         config,
         table,
         dataset=dataset,
+        word=owners_word(population, new_population),
         ignore_extra=ignore_extra,
         budget=budget,
         identity=(ca, cert, key),
@@ -61,6 +66,8 @@ def preview(
     table: TableLike,
     *,
     dataset: str | None = None,
+    population: str | None = None,
+    new_population: str | None = None,
     capacity: int | None = None,
     ignore_extra: bool = False,
     state: PathLike | None = None,
@@ -78,6 +85,7 @@ def preview(
         config,
         table,
         dataset=dataset,
+        word=owners_word(population, new_population),
         ignore_extra=ignore_extra,
         budget=budget,
         identity=(ca, cert, key),
@@ -91,12 +99,13 @@ def _owner(
     table: TableLike,
     *,
     dataset: str | None,
+    word: OwnersWord | None,
     ignore_extra: bool,
     budget: PathLike | None,
     identity: tuple[PathLike | None, PathLike | None, PathLike | None],
 ) -> DataOwner:
     given = table_of(table, name=dataset or "table", ignore_extra=ignore_extra)
-    if given.read is not None and dataset is None:
+    if given.read is not None and dataset is None and word is None:
         raise ValueError(
             "a DataFrame has no place to be recognised by; expected dataset, the name that its budget has"
         )
@@ -107,6 +116,7 @@ def _owner(
         loaded,
         given,
         dataset=dataset,
+        word=word,
         budget=_path(budget),
         ca=ca,
         cert=cert,

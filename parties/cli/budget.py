@@ -1,20 +1,25 @@
-"""Command `budget`: the privacy budget that a data owner's tables have spent, and its limits."""
+"""Command `budget`: the privacy budget that the people in a data owner's tables have spent, and its limits."""
 
 import json
+import math
+import sys
 from pathlib import Path
 
 import click
 
-from parties.cli.options import budget_option
+from parties.cli.options import budget_option, by_option
 from parties.cli.runtime import common_options
-from parties.storage.owner_budget import (
+from parties.storage.owner_budget import OwnerBudget
+from parties.storage.population_budget import (
     REPLACED,
     ROW,
     UNOPENED,
     Dataset,
-    OwnerBudget,
+    Release,
     ReleaseCharge,
 )
+from parties.storage.populations import RecordedWord, this_user
+from parties.storage.refresh import Refreshes, forecast_refreshes
 from parties.storage.user_paths import budget_path
 
 
@@ -23,10 +28,12 @@ from parties.storage.user_paths import budget_path
 @common_options
 @click.pass_context
 def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
-    """Show what each of your tables has spent, in which runs, and what is left.
+    """Show what was spent of each population, in which runs, all together, what is left, and what refreshes would cost.
 
-    The first run of a table sets its lifetime limit; `syncret budget set` changes it, and nothing else does. There is
-    no command that forgets a run: what was released stays released. Keep the file, and keep a copy of it.
+    A population is the people in tables that resemble one another; a table is charged to the population whose it is,
+    wherever it lies, or as you say with --population and --new-population. The first run sets the lifetime limit;
+    `syncret budget set` changes it, and nothing else does. There is no command that forgets a run: what was released
+    stays released. Keep the file and its key beside it (FILE.key), and keep copies of both.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -37,16 +44,14 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
         datasets, intended = found.datasets(), found.intended()
     if as_json:
         document = {
-            "datasets": [dataset.to_dict() for dataset in datasets],
+            "datasets": [_document(dataset) for dataset in datasets],
             "intended": [item.to_dict() for item in intended],
         }
         click.echo(json.dumps(document, indent=2))
         return
     click.echo(f"{path}{'' if datasets else ': nothing was released yet'}")
     for dataset in datasets:
-        click.echo(
-            "\n".join([f"{dataset.name}: {budget_state_text(dataset)}", *map(_line, dataset.runs)])
-        )
+        click.echo("\n".join(_lines(dataset)))
     for item in intended:
         click.echo(
             f"{item.dataset}: run {item.run} ({item.method}) is intended since {item.when}: nothing of it was sent or "
@@ -56,22 +61,44 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
 
 @budget.command("set", epilog="Example: syncret budget set stays --epsilon 2 --delta 1e-6")
 @click.argument("name")
-@click.option("--epsilon", type=float, required=True, help="Of all releases together, ever.")
-@click.option("--delta", type=float, required=True, help="Of all releases together, ever.")
+@click.option("--epsilon", type=float, default=None, help="Of all releases together, ever.")
+@click.option("--delta", type=float, default=None, help="Of all releases together, ever.")
+@click.option("--unlimited", is_flag=True, help="No limit, after a release that was not private.")
+@click.option(
+    "--why", default=None, metavar="TEXT", help="The reason, which raising a limit needs."
+)
+@by_option
 @budget_option
 @common_options
-def set_limit(name: str, epsilon: float, delta: float, budget: Path | None, as_json: bool) -> None:
-    """Set what all releases of dataset NAME together, past and to come, may reveal of a row: (epsilon, delta).
+def set_limit(
+    name: str,
+    epsilon: float | None,
+    delta: float | None,
+    unlimited: bool,
+    why: str | None,
+    by: str | None,
+    budget: Path | None,
+    as_json: bool,
+) -> None:
+    """Set what all releases of population NAME together, past and to come, may reveal of a row: (epsilon, delta).
 
-    That is a promise to the people in the table. What is spent stays spent; a limit below it ends all further runs.
+    That is a promise to the people in the table. What is spent stays spent; a limit below it ends all further runs. Who
+    changed it, when and why is kept.
     """
     path = budget_path(budget)
     try:
-        before, after = OwnerBudget(path).set_limit(name, epsilon, delta)
+        epsilon, delta = _limit(path, name, epsilon=epsilon, delta=delta, unlimited=unlimited)
+        why = _reason(OwnerBudget(path).dataset(name), epsilon, delta, why=why)
+        before, after = OwnerBudget(path).set_limit(
+            name, epsilon, delta, by=by or this_user(), why=why
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
         click.echo(json.dumps(after.to_dict(), indent=2))
+        return
+    if unlimited:
+        click.echo(f"{name}: there is no limit any more\n{budget_state_text(after)}")
         return
     click.echo(
         f"{name}: all releases together, past and to come, may reveal of any one row no more than (epsilon = "
@@ -80,8 +107,95 @@ def set_limit(name: str, epsilon: float, delta: float, budget: Path | None, as_j
     )
 
 
+def _limit(
+    path: Path, name: str, *, epsilon: float | None, delta: float | None, unlimited: bool
+) -> tuple[float, float]:
+    """Returns the limit that was asked for. Raises UsageError."""
+    if unlimited == (epsilon is not None) or (delta is None) != unlimited:
+        raise click.UsageError("give --epsilon and --delta, or --unlimited")
+    if epsilon is None or delta is None:
+        return math.inf, OwnerBudget(path).dataset(name).delta
+    return epsilon, delta
+
+
+def _reason(before: Dataset, epsilon: float, delta: float, *, why: str | None) -> str:
+    """Returns the reason of a change, asked for in a terminal where a limit is raised. Raises UsageError without."""
+    if why is None and (epsilon > before.epsilon or delta > before.delta):
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise click.UsageError(
+                f"raises the limit of {before.name} from epsilon {before.epsilon:g}, delta {before.delta:g}; expected "
+                "--why, with the reason, which is kept"
+            )
+        why = click.prompt(f"The limit of {before.name} is raised; why", err=True)
+    if why is not None and not why.strip():
+        raise click.UsageError("--why is empty; expected the reason, which is kept")
+    return (why or "").strip()
+
+
+def _document(dataset: Dataset) -> dict[str, object]:
+    refreshes = forecast_refreshes(dataset)
+    return {**dataset.to_dict(), "refreshes": None if refreshes is None else refreshes.to_dict()}
+
+
+def _lines(dataset: Dataset) -> list[str]:
+    """Returns the lines about one population."""
+    lines = [f"{dataset.name}: {budget_state_text(dataset)}", *map(_line, dataset.runs)]
+    if (refreshes := forecast_refreshes(dataset)) is not None:
+        lines.append(f"  {_refreshes_text(refreshes)}")
+    lines += [
+        f"  {change.when}  limit epsilon {change.before[0]:g}, delta {change.before[1]:g} became epsilon "
+        f"{change.after[0]:g}, delta {change.after[1]:g}"
+        f"{f' by {change.by}' if change.by else ''}{f': {change.why}' if change.why else ''}"
+        for change in dataset.changes
+    ]
+    return lines + [f"  {_word_text(word)}" for word in dataset.words]
+
+
+def _refreshes_text(found: Refreshes) -> str:
+    """Returns the forecast in words."""
+    year, five = (
+        f"{epsilon:.3g}" if math.isfinite(epsilon) else "more than delta covers"
+        for epsilon in (found.in_a_year, found.in_five_years)
+    )
+    grows = f"in a year epsilon would be {year}, in five years {five}"
+    head = f"a refresh each quarter like run {found.run} costs rho {found.rho:.4g}: {grows}"
+    if found.number is None:
+        return head
+    if not found.number:
+        return f"{head}; the limit covers none"
+    return f"{head}; the limit covers {found.number}, the last in {found.last}"
+
+
+def _word_text(said: RecordedWord) -> str:
+    like = said.resembled or "nothing known"
+    when = said.to_dict()["when"]
+    return (
+        f"{when}  run {said.run}: {said.word.by} said {said.word.option} {said.word.population}, of a table that "
+        f"resembles {like}"
+    )
+
+
 def budget_state_text(dataset: Dataset) -> str:
     """Returns the spent and remaining budget in words."""
+    if dataset.not_private:
+        runs = " and ".join(dict.fromkeys(run.release.run for run in dataset.not_private))
+        limit = (
+            "no limit" if math.isinf(dataset.epsilon) else f"a limit of epsilon {dataset.epsilon:g}"
+        )
+        return (
+            f"run {runs} was not private, so that no epsilon holds for all together (rho and epsilon are infinite; "
+            f"without it, rho {float(dataset.spent):.4g} is spent); {limit}"
+        )
+    if math.isinf(dataset.epsilon):
+        return (
+            f"rho {float(dataset.spent):.4g} is spent, epsilon {dataset.epsilon_with():.4g} at delta "
+            f"{dataset.delta:g}; no limit"
+        )
+    if dataset.approximate:
+        return (
+            f"epsilon {dataset.epsilon_with():.4g} of {dataset.epsilon:g} at delta {dataset.delta:g} is spent, "
+            f"by releases with epsilon and delta alone among others; rho {dataset.left:.4g} is left"
+        )
     left = f"{dataset.left:.4g} is left" if dataset.left else "nothing is left"
     return (
         f"rho {float(dataset.spent):.4g} of {dataset.rho_limit:.4g} is spent, epsilon {dataset.epsilon_with():.4g} of "
@@ -99,11 +213,16 @@ def _state_text(run: ReleaseCharge) -> str:
     return "  given back, as servers have signed that nothing of it was counted: not spent"
 
 
+def _cost_text(release: Release) -> str:
+    if release.not_private:
+        return "NOT PRIVATE"
+    return f"rho {release.rho:.4g}  epsilon {release.epsilon:g}, delta {release.delta:g}"
+
+
 def _line(run: ReleaseCharge) -> str:
     release = run.release
     unit = "" if release.unit == ROW else f", protecting a {release.unit}"
     return (
-        f"  {run.when}  run {release.run} ({release.method})  rho {release.rho:.4g}  "
-        f"epsilon {release.epsilon:g}, delta {release.delta:g}{unit}  configuration "
+        f"  {run.when}  run {release.run} ({release.method})  {_cost_text(release)}{unit}  configuration "
         f"{release.config[:12]}{_state_text(run)}"
     )

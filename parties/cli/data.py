@@ -95,6 +95,7 @@ def domain(
             "skipped": list(draft.skipped),
             "upload_sizes": [asdict(offer) for offer in upload_sizes],
             "sources": [asdict(source) for source in sources],
+            "person": _person(draft),
         }
         click.echo(json.dumps(document, indent=2))
         return
@@ -112,6 +113,13 @@ def domain(
             out,
             f"cannot be written: {error.strerror or error}; expected a new file in a folder that can be written",
         ) from error
+
+
+def _person(draft: Draft) -> dict[str, object] | None:
+    """Returns the column that identifies persons, with its numbers unless the draft has no values of the table."""
+    if draft.person is None or draft.private:
+        return None if draft.person is None else {"column": draft.person.column}
+    return asdict(draft.person)
 
 
 def _summarise(draft: Draft) -> None:

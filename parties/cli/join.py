@@ -13,7 +13,7 @@ from parties.cli.runtime import command_progress, common_options, make_private, 
 from parties.cli.submit import participate
 from parties.config import Config
 from parties.config.provenance import check_confirmed
-from parties.federation.client import ParticipantReport, run_participant
+from parties.federation.client import ParticipantReport, run_participant, with_epsilon
 from parties.federation.method import ServedMethod
 from parties.local.processes import Supervision
 from parties.methods.registry import DISTAIM, method_of, served_method, served_methods
@@ -166,7 +166,8 @@ def _join_federation(
     folder = directory or owner.beside(served.key)
     if part.keeps_secrets:
         make_private(folder)
-    account = None if part.release is None else owner.account(part.release)
+    release = part.release if epsilon is None else with_epsilon(part.release, epsilon)
+    account = owner.account(release)
 
     async def take_part(supervision: Supervision) -> ParticipantReport:
         return await run_participant(

@@ -23,6 +23,7 @@ from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.foundation.process import disable_core_dumps
 from parties.service.status_client import NotRunning, request_document
 from parties.session.owner import DataOwner, Table
+from parties.storage.populations import owners_word
 
 _FILES = (
     "text with a header (.csv, .tsv), Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, also compressed; with --sql a "
@@ -173,8 +174,16 @@ budget_option = click.option(
 )
 
 
+by_option = click.option(
+    "--by",
+    default=None,
+    metavar="NAME",
+    help="Who says so, for the record; by default the name of this user.",
+)
+
+
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds CONFIG, the options of a table, --dataset, --budget, --ca, --cert and --key, combined as ``owner``.
+    """Adds CONFIG, the options of a table, of its population and its budget, --ca, --cert and --key, as ``owner``.
 
     The command raises ConfigError, CertificateError.
     """
@@ -185,8 +194,22 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         "--dataset",
         default=None,
         metavar="NAME",
-        help="Whose budget pays; by default that of the table at this path or with this content.",
+        help="A name for the people in the table, whose budget pays; by default they are recognised by their rows. "
+        "Refused where the rows are those of other people.",
     )
+    @click.option(
+        "--population",
+        default=None,
+        metavar="NAME",
+        help="Say that the budget of these people pays, whatever the rows are like. Recorded.",
+    )
+    @click.option(
+        "--new-population",
+        default=None,
+        metavar="NAME",
+        help="Say that nobody in the table is in one that was charged before: a budget of their own. Recorded.",
+    )
+    @by_option
     @budget_option
     @click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
     @click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
@@ -196,16 +219,18 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         config: Path,
         table: Table,
         dataset: str | None,
-        budget: Path | None,
-        ca: Path | None,
-        cert: Path | None,
-        key: Path | None,
+        population: str | None,
+        new_population: str | None,
+        by: str | None,
         **others: Any,
     ) -> None:
         disable_core_dumps()
-        owner = DataOwner.of(
-            load_config(config), table, dataset=dataset, budget=budget, ca=ca, cert=cert, key=key
-        )
+        named = (dataset, population, new_population)
+        if sum(name is not None for name in named) > 1:
+            raise click.UsageError("give one of --dataset, --population and --new-population")
+        word = owners_word(population, new_population, by)
+        files = {name: others.pop(name) for name in ("budget", "ca", "cert", "key")}
+        owner = DataOwner.of(load_config(config), table, dataset=dataset, word=word, **files)
         command(owner=owner, **others)
 
     return with_owner

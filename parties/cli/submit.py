@@ -46,7 +46,8 @@ from parties.mpc.submission.status import (
 from parties.mpc.submission.submit import Submitted, previous_submission, refresh_receipts
 from parties.mpc.submission.withdrawal_client import WithdrawalProgress
 from parties.session.owner import DataOwner
-from parties.storage.owner_budget import BudgetQuote
+from parties.storage.charge_state import ChargeState
+from parties.storage.owner_budget import BudgetQuote, OwnerBudget
 
 _WIDTH = 40
 
@@ -305,9 +306,10 @@ async def show_status(owner: DataOwner, path: Path, *, as_json: bool) -> None:
     former = await complete_replacement(
         config, files, state=path, statuses=answers, give_back=refunds
     )
+    made: Submitted | None = None
     if gone is None:
-        found = await refresh_receipts(config, files, path)
-        document, text = found.to_dict(), submitted_text(found, answers)
+        made = await refresh_receipts(config, files, path)
+        document, text = made.to_dict(), submitted_text(made, answers)
     else:
         signed = WithdrawalProgress.from_proof(gone.proof, gone.version)
         document, text = signed.to_dict(), withdrawn_text(signed, config.run.id)
@@ -317,6 +319,29 @@ async def show_status(owner: DataOwner, path: Path, *, as_json: bool) -> None:
     document = {**document, "standings": [each.to_dict() for each in answers]}
     text = f"{text}\n{status_text(answers)}"
     click.echo(json.dumps(document, indent=2) if as_json else text)
+    if made is not None and made.digest is not None:
+        _adopt_counted(owner, made.digest, [a for a in answers if a.upload == made.upload])
+
+
+def _adopt_counted(owner: DataOwner, submission: str, answers: Sequence[SubmissionStatus]) -> None:
+    """Charges a submission that servers say is counted, and that the budget does not have: an older copy of it.
+
+    Raises StoreError if nobody can tell whose table it is.
+    """
+    counting = [answer.party for answer in answers if answer.counted]
+    state = None
+    if owner.budget.exists():
+        state = OwnerBudget(owner.budget).state(owner.config.digest(), submission)
+    if not counting or state in (ChargeState.CHARGED, ChargeState.RELEASED):
+        return
+    account = owner.account(distaim_release(owner.study))
+    names = account.adopt(submission, sure=len(counting) >= 2)
+    if names:
+        click.echo(
+            f"{owner.budget} had no charge for this submission, which is counted, as {' and '.join(counting)} said; it "
+            f"is charged to {names} now",
+            err=True,
+        )
 
 
 def _show_over(

@@ -48,6 +48,8 @@ UPLOADS = FORMS
 INPUTS = AUTO_INPUT, COUNTS_INPUT, ROWS_INPUT = "auto", "counts", "rows"
 LINKS = BY_KEY, BY_ORDER = "key", "order"
 UNITS = ROW, PERSON = "row", "person"
+MORE_ROWS = (SAMPLE,) = ("sample",)
+"""Rules for a person with too many rows, instead of refusing the table."""
 FLAIM_MIN_CLIENTS = 3
 """Minimum number of clients in a secure sum."""
 FLAIM_VARIANTS = ("naive", "oracle", "private", "random", "naivebayes", "pairs")
@@ -83,7 +85,8 @@ class RunSection:
     - ``unit`` is the unit of privacy: ``row``, or ``person`` with all of its rows. A person's rows are those in the
       sources (`parties.config.sources`), linked by key or by order (``link``). Without sources they are
       ``rows_per_person``, a bound that the owners vouch for and no server checks. ``person`` names the columns, none of
-      them modelled, by which an owner's own program knows a person's rows: it refuses a table with more of them.
+      them modelled, by which an owner's own program knows a person's rows: it refuses a table with more of them, or
+      leaves all but ``rows_per_person`` of them out where ``more_rows`` is ``sample``.
     - ``security`` is the behaviour of one server that does no harm: reading all it receives (semi-honest), or any
       behaviour (malicious), where the run ends before it opens a value that rests on the deviation.
     - ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
@@ -123,6 +126,7 @@ class RunSection:
     terms: str | None = None
     large_delta: bool | None = None
     person: tuple[str, ...] | None = None
+    more_rows: str | None = None
     fallback: str | None = None
 
     @property
@@ -173,6 +177,13 @@ class RunSection:
             + " or ".join(map(repr, VERIFIABLE_NOISES)),
         )
         check_choice("run.unit", self.unit, UNITS)
+        if self.more_rows is not None:
+            check_choice("run.more_rows", self.more_rows, MORE_ROWS)
+            check(
+                self.person is not None,
+                "run.more_rows",
+                "stands without run.person; expected the columns by which a person's rows are known",
+            )
         check_number("run.rows_per_person", self.rows_per_person, low=1, high=1000)
         check_choice("run.link", self.link, LINKS)
         check_choice("run.input", self.input, INPUTS)

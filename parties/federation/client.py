@@ -10,10 +10,11 @@ Secret: table, keys, numbers. Known limits: see `parties.federation.client_sessi
 """
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -32,7 +33,8 @@ from parties.identity import tls
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.storage.database import Database
-from parties.storage.owner_budget import ROW, BudgetAccount, Release
+from parties.storage.owner_budget import BudgetAccount
+from parties.storage.population_budget import APPROXIMATE, ROW, Release
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
 Session = TypeVar("Session", bound=SumSession, covariant=True)
@@ -69,7 +71,7 @@ class Participation(Generic[Session]):
 
     Attributes:
         digest: Hex digest of the settings that all participants have to share, besides the configuration.
-        release: Maximum release of the table by participation; None if the run charges nothing.
+        release: Maximum release of the table by participation; of infinite cost if it has no guarantee.
         session: Returns the participant's side of the run; its last argument is the signed key, in malicious mode.
             Raises DataError if the table does not fit: such a table costs nothing.
         facts: Returns the method's part of the participant's report.
@@ -81,7 +83,7 @@ class Participation(Generic[Session]):
     """
 
     digest: str
-    release: Release | None
+    release: Release
     session: Callable[[SiloContext, Ledger, OwnClientKey | None], Session]
     facts: Callable[[ClientTally, Ledger], Mapping[str, object]]
     guarantee: Callable[[Ledger], Sequence[str]]
@@ -92,8 +94,8 @@ class Participation(Generic[Session]):
 
     @property
     def rho(self) -> float:
-        """Budget of the participant's ledger, in zCDP; 0 if nothing is charged."""
-        return 0.0 if self.release is None else self.release.rho
+        """Budget of the participant's ledger, in zCDP; 0 if nothing is charged there."""
+        return self.release.ledger_rho
 
 
 async def run_participant(
@@ -179,6 +181,11 @@ def returnable_charge(config: Config, part: Participation[SumSession]) -> bool:
     return not is_malicious(config) and not part.own_epsilon
 
 
+def with_epsilon(release: Release, epsilon: float) -> Release:
+    """Returns the release of answers that are private by themselves, with the silo's own epsilon."""
+    return replace(release, rho=epsilon**2 / 2, epsilon=epsilon, accountant=APPROXIMATE)
+
+
 def silo_participation(
     config: Config, plan: AlgorithmPlan, table: TextTable
 ) -> Participation[SiloSession]:
@@ -200,9 +207,13 @@ def silo_participation(
         delta=run.delta,
         unit=ROW,
     )
+    if not plan.private:
+        release = replace(release, rho=math.inf, epsilon=math.inf)
+    elif not plan.rho:
+        release = with_epsilon(release, run.epsilon)
     return Participation(
         digest=plan_digest(plan),
-        release=release if plan.rho else None,
+        release=release,
         session=session,
         facts=lambda tally, ledger: {"guarantee": plan.guarantee},
         guarantee=lambda ledger: (plan.guarantee,),

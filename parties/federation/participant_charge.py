@@ -18,7 +18,8 @@ from parties.federation.messages import FederationMessage, MessageKind, is_secag
 from parties.federation.unopened import unopened_proof
 from parties.foundation.errors import CertificateError, FederationProtocolError
 from parties.storage.charge_state import ChargeState
-from parties.storage.owner_budget import UNOPENED, BudgetAccount
+from parties.storage.owner_budget import BudgetAccount
+from parties.storage.population_budget import UNOPENED
 from secagg import wire
 
 _FREE = frozenset({wire.Kind.ADVERTISE, wire.Kind.SHARES, wire.Kind.ABORT})

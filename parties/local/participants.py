@@ -51,7 +51,8 @@ from parties.network.frames import limit_tls_reads
 from parties.observability.events import Progress
 from parties.session.owner import source_sizes
 from parties.session.study import Study
-from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.populations import TableIdentity
 
 _CONFIRMATION_POLL_S = 0.5
 
@@ -216,9 +217,7 @@ async def run_each_participant(
 
     async def take_part(index: int, name: str) -> ParticipantReport:
         part = await asyncio.to_thread(participation, index)
-        account = None
-        if part.release is not None:
-            account = BudgetAccount(budget, TableIdentity(name), part.release)
+        account = BudgetAccount(budget, TableIdentity(name), part.release)
         return await run_participant(
             config,
             part,

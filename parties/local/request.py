@@ -30,7 +30,7 @@ from parties.local.partition import Partition, numbered_names, partition_rows
 from parties.local.sources import LinkedTables, LocatedTable, read_sources
 from parties.mpc.planning.resources import server_memory
 from parties.mpc.planning.validation import check_memory, owner_memory, validate_run
-from parties.session.owner import check_persons
+from parties.session.owner import bounded_rows
 from parties.session.study import Study
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def load_trial(
             f"has tables of their own: expected {names} instead of one table",
         )
     if config.run.person is not None:
-        check_persons(config, TextTable.of(frame), where=source)
+        frame = bounded_rows(config, TextTable.of(frame), where=source)
     codes = encode(config.domain, frame, source=source, ignore_extra=ignore_extra)
     clients = config.clients.expected
     if not len(codes):

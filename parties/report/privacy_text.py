@@ -17,7 +17,7 @@ from mechanisms.domain import Domain
 from mechanisms.numbers import Integer, Real
 from mechanisms.origins import column_in_words, counted
 from mechanisms.provenance import TABLE
-from parties.config import BY_KEY, PERSON, Config
+from parties.config import BY_KEY, PERSON, SAMPLE, Config
 from parties.foundation.version import TEXT_EDITION, version
 from parties.report.attacker import attacker_of, attacker_text, delta_text, two_studies_text
 
@@ -68,8 +68,11 @@ def unit_trust(config: Config) -> tuple[str, ...]:
         said += f" {_of_sources(config)}"
     elif config.run.person is not None:
         key = ", ".join(config.run.person)
+        did = f"refused a table in which somebody has more than {_rows(rows)}, by {key}"
+        if config.run.more_rows == SAMPLE:
+            did = f"left rows out where somebody, by {key}, has more than {_rows(rows)}; how many is nobody else's"
         said += (
-            f" Each owner's own program refused a table in which somebody has more than {_rows(rows)}, by {key}. That "
+            f" Each owner's own program {did}. That "
             f"a person has no more than {_rows(rows)} at all owners together is their word: nobody can see from shares "
             "whose rows they are."
         )

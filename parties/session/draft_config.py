@@ -53,7 +53,7 @@ delta = 1e-5
 # Without rounds the budget says how many there are, and they become finer as the model learns. rounds = 10: ten alike.
 # Where noise would drown the pairs of columns, fallback measures single columns alone.
 fallback = "columns"
-
+{_person(draft)}
 {_workload(drafted)}
 
 [clients]
@@ -95,6 +95,27 @@ def _private_head(draft: Draft) -> str:
         lines = ["[[column]]", *table.replace('""', '"..."').splitlines(), 'from = "public: ..."']
         text += _comments(lines) + "\n"
     return text
+
+
+def _person(draft: Draft) -> str:
+    """The unit of privacy where a column identifies persons with several rows."""
+    found = draft.person
+    if found is None:
+        return ""
+    note = f"There are {found.note}, which"
+    if draft.private:
+        note = f"{found.column} seems to identify persons with several rows, and"
+    bound = f"rows_per_person = {found.most}"
+    if draft.private:
+        bound = "# rows_per_person = ...   # public bound on the rows of a person; without it 1"
+    else:
+        bound = f"{_MARK}\n{bound}"
+    return (
+        f"# {note} is not modelled: all rows of a person are protected together, and noise\n"
+        "# grows with rows_per_person. An owner's program refuses a table in which somebody has more rows, or leaves\n"
+        '# the others out with more_rows = "sample". For each row by itself: unit = "row", without person.\n'
+        f'unit = "person"\n{tomli_w.dumps({"person": [found.column]})}{bound}\n'
+    )
 
 
 def _workload(drafted: Domain) -> str:

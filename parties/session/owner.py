@@ -16,22 +16,20 @@ from numpy.typing import NDArray
 
 from mechanisms.domain import Domain
 from mechanisms.linking import LIMB_BITS, LIMBS, LinkingKeys, hashed, linking_keys
+from mechanisms.person_rows import sampled_rows
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
 from mechanisms.split_columns import split_cells
 from mechanisms.summary import ColumnSummary, summarise
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
-from parties.config import BY_KEY, CertificateFiles, Config
+from parties.config import BY_KEY, SAMPLE, CertificateFiles, Config
 from parties.identity.tls import load_identity, own_certificate
 from parties.session.study import Study
-from parties.storage.owner_budget import (
-    BudgetAccount,
-    BudgetQuote,
-    OwnerBudget,
-    Release,
-    TableIdentity,
-)
+from parties.storage.owner_budget import BudgetAccount, BudgetQuote, OwnerBudget
+from parties.storage.population_budget import Release
+from parties.storage.populations import OwnersWord, TableIdentity
+from parties.storage.table_sketch import KeyedSketch, SketchKey, make_sketch
 from parties.storage.user_paths import budget_path
 
 
@@ -68,19 +66,28 @@ def read_keys(config: Config, number: int, table: TextTable, *, where: str) -> L
     )
 
 
-def check_persons(config: Config, table: TextTable, *, where: str) -> None:
-    """Raises DataError if somebody has more rows in an owner's table than run.rows_per_person, by run.person.
+def bounded_rows(config: Config, table: TextTable, *, where: str) -> TextTable:
+    """Returns an owner's table with at most run.rows_per_person rows of each person, by run.person.
 
-    The error names rows and no value.
+    With more_rows = "sample" rows of a person with more are left out; otherwise raises DataError, which names rows and
+    no value. The choice depends on the modelled columns of that person's rows.
     """
-    if config.run.person is not None:
-        linking_keys(
-            table,
-            config.run.person,
-            source=where,
-            missing=config.domain.missing_values,
-            at_most=config.run.rows_per_person,
-        )
+    run = config.run
+    if run.person is None:
+        return table
+    sampled = run.more_rows == SAMPLE
+    keys = linking_keys(
+        table,
+        run.person,
+        source=where,
+        missing=config.domain.missing_values,
+        at_most=None if sampled else run.rows_per_person,
+    )
+    if not sampled:
+        return table
+    modelled = [name for name in config.domain.names if name in table.columns]
+    salt, most = linking_salt(config), run.rows_per_person
+    return sampled_rows(table, keys, at_most=most, columns=modelled, salt=salt)
 
 
 def source_codes(
@@ -116,17 +123,19 @@ class Table:
     read: TextTable | None = None
     say: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
+    def as_written(self) -> TextTable:
+        """Returns the rows with all columns, as they are written. Raises DataError if the table cannot be read."""
+        return read_text(self.source) if self.read is None else self.read
+
     def text(self, domain: Domain) -> TextTable:
         """Returns the rows, with the cells that ``domain`` splits in columns of their own.
 
         Raises DataError if the table cannot be read, or has cells that cannot be split.
         """
-        table = self.read
-        if table is None:
-            table = read_text(self.source)
-            if self.say is not None:
-                for note in table.notes:
-                    self.say(f"{self.source.shown}: {note}")
+        table = self.as_written()
+        if self.read is None and self.say is not None:
+            for note in table.notes:
+                self.say(f"{self.source.shown}: {note}")
         return split_cells(domain.splits, domain.missing_values, table, self.source.shown)
 
     def kept(self, text: TextTable, domain: Domain) -> TextTable:
@@ -159,7 +168,10 @@ def table_name(table: Table | Mapping[str, Table]) -> str:
 
 @dataclass(frozen=True)
 class DataOwner:
-    """The data owner called ``name`` in its certificate, with its ``table``."""
+    """The data owner called ``name`` in its certificate, with its ``table``.
+
+    ``dataset`` is a name for the population of the table, and ``word`` says explicitly which one that is.
+    """
 
     config: Config
     table: Table
@@ -167,6 +179,7 @@ class DataOwner:
     name: str
     dataset: str | None
     budget: Path
+    word: OwnersWord | None = None
 
     @functools.cached_property
     def study(self) -> Study:
@@ -180,6 +193,7 @@ class DataOwner:
         table: Table,
         *,
         dataset: str | None = None,
+        word: OwnersWord | None = None,
         budget: Path | None = None,
         ca: Path | None = None,
         cert: Path | None = None,
@@ -192,7 +206,8 @@ class DataOwner:
         """
         own = CertificateFiles(ca, cert, key) if ca and cert and key else config.require_tls()
         files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
-        return cls(config, table, files, load_identity(files).name, dataset, budget_path(budget))
+        name, path = load_identity(files).name, budget_path(budget)
+        return cls(config, table, files, name, dataset, path, word)
 
     def beside(self, ending: str) -> Path:
         """Path of a hidden file or folder of this run beside the table."""
@@ -211,8 +226,14 @@ class DataOwner:
         config, table = self.config, self.table
         if not config.sources:
             text = table.text(config.domain)
-            check_persons(config, text, where=table.source.shown)
-            return replace(table, read=text).codes_and_summaries(config.domain)
+            bounded = bounded_rows(config, text, where=table.source.shown)
+            if len(bounded) < len(text) and table.say is not None:
+                # For the owner's own screen: the number depends on the table without noise.
+                table.say(
+                    f"{table.source.shown}: {len(text) - len(bounded):,} of {len(text):,} rows are left out, of "
+                    f"persons with more than {config.run.rows_per_person}; that number is yours alone"
+                )
+            return replace(table, read=bounded).codes_and_summaries(config.domain)
         number = config.source_of(self.name)
         text = table.text(config.domain)
         codes = source_codes(
@@ -223,22 +244,35 @@ class DataOwner:
     def account(self, release: Release) -> BudgetAccount:
         """Returns the account that pays for ``release`` of the table.
 
-        Raises StoreError, ConfigError for an invalid dataset name.
+        Raises StoreError, ConfigError for an invalid dataset name, DataError if the table cannot be read.
         """
-        return BudgetAccount(OwnerBudget(self.budget), self._source, release)
+        return BudgetAccount(OwnerBudget(self.budget), self._sketched, release)
+
+    @functools.cached_property
+    def _sketched(self) -> TableIdentity:
+        key = SketchKey.beside(self.budget)
+        sketch = make_sketch(self.table.as_written(), key, self._person)
+        return replace(self._source, sketch=KeyedSketch(key, sketch))
+
+    @property
+    def _person(self) -> tuple[str, ...]:
+        """Columns that identify a person, by the configuration."""
+        if self.config.sources:
+            return tuple(self.config.sources[self.config.source_of(self.name)].key)
+        return self.config.run.person or ()
 
     @property
     def _source(self) -> TableIdentity:
-        table = self.table.source
+        table, word = self.table.source, self.word
         if self.table.read is not None:
-            return TableIdentity(self.dataset or table.name)
+            return TableIdentity(self.dataset or table.name, word=word)
         if table.sql is None:
-            return TableIdentity.of_file(Path(table.location), self.dataset)
-        # All queries to one database count as one dataset, unless the owner names others.
-        return TableIdentity(self.dataset, table.place)
+            return TableIdentity.of_file(Path(table.location), self.dataset, word=word)
+        # All queries to one database count as one population, unless the owner says otherwise.
+        return TableIdentity(self.dataset, table.place, word=word)
 
     def quote(self, release: Release, submission: str | None = None) -> BudgetQuote:
         """Returns the charge that ``account`` would make, without creating a missing budget. Raises as ``account``."""
         if self.budget.exists():
             return self.account(release).quote(submission)
-        return BudgetQuote.of(None, self._source, release, submission)
+        return BudgetQuote.of((), self._source, release, submission)

@@ -8,6 +8,7 @@ will be. SECURITY.md has the table of all methods. The functions are steps withi
 """
 
 import enum
+import math
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -51,7 +52,9 @@ class IntendedRelease:
         """Returns the JSON form."""
         values = asdict(self)
         del values["at"]
-        return {**values, "when": self.when, "state": ChargeState.INTENDED}
+        # JSON has no infinite number, which is the cost of a release without a guarantee.
+        rho = self.rho if math.isfinite(self.rho) else None
+        return {**values, "rho": rho, "when": self.when, "state": ChargeState.INTENDED}
 
 
 def intend(db: sqlite3.Connection, item: IntendedRelease) -> None:

@@ -34,7 +34,9 @@ from parties.mpc.submission.submit import prepare
 from parties.service.backup import back_up, manifest_of, restore
 from parties.session.study import Study
 from parties.storage.database import Database
-from parties.storage.owner_budget import OwnerBudget, Release, TableIdentity
+from parties.storage.owner_budget import OwnerBudget
+from parties.storage.population_budget import Release
+from parties.storage.populations import TableIdentity
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry
 from protocols.errors import PeerClosed

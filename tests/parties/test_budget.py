@@ -26,14 +26,9 @@ from parties.identity.tls import make_certificates, pinned_key_in, public_keys
 from parties.local.children import free_ports
 from parties.methods.flaim.settings import flaim_release
 from parties.storage.charge_state import ChargeState
-from parties.storage.owner_budget import (
-    ROW_OF_KNOWN,
-    UNOPENED,
-    BudgetAccount,
-    OwnerBudget,
-    Release,
-    TableIdentity,
-)
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.population_budget import ROW_OF_KNOWN, UNOPENED, Release
+from parties.storage.populations import TableIdentity
 from parties.storage.user_paths import budget_path, registry_path
 from tests.parties.commands import Run
 from tests.parties.small import write_small
@@ -356,7 +351,9 @@ def test_budget_shows_and_sets(budget: OwnerBudget, table: Path) -> None:
         f"run study-1 (distaim)  rho 0.03056  epsilon 1, delta 1e-05, protecting a {ROW_OF_KNOWN}"
         in text
     )
-    text = run("budget", "set", "stays", "--epsilon", "2", "--delta", "1e-5", *where)
+    text = run(
+        "budget", "set", "stays", "--epsilon", "2", "--delta", "1e-5", "--why", "more", *where
+    )
     assert "all releases together, past and to come" in text
     assert "before, that was epsilon = 1, delta = 1e-05" in text
     (shown,) = json.loads(run("budget", "--json", *where))["datasets"]
@@ -433,7 +430,10 @@ def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Pa
     assert status("join", distaim, *own) == Status.BUDGET
     named = ("--dataset", "fresh")
     assert status("join", distaim, *own, *named) == Status.STORAGE
-    assert status("budget", "set", "stays", "--epsilon", "3.5", "--delta", "1e-5") == Status.DONE
+    assert (
+        status("budget", "set", "stays", "--epsilon", "3.5", "--delta", "1e-5", "--why", "more")
+        == Status.DONE
+    )
     for _ in range(2):
         assert status("join", distaim, *own) == Status.NETWORK
     # No server has said that it takes the submission: nothing is charged, and nothing was prepared.

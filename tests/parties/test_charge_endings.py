@@ -28,7 +28,9 @@ from parties.mpc.submission.withdrawal_client import sign_withdrawal
 from parties.service.closed_returns import ClosedReturns, OwnerRequest
 from parties.service.studies import ACTIVE, NOT_STARTED, StudyRecord, StudyState, utc_now
 from parties.storage.charge_state import ChargeState
-from parties.storage.owner_budget import BudgetAccount, OwnerBudget, Release, TableIdentity
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.population_budget import Release
+from parties.storage.populations import TableIdentity
 from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry
 from tests.parties import flaim_support, silos_support, support
 from tests.parties.flaim_support import Events, codes_of, flaim_config

@@ -343,7 +343,9 @@ def test_a_name_near_a_former_one_leads_to_what_can_be_typed(
 
 
 def syncret(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Everybody has a budget of their own, in their folder.
+    own = {"PYTHONPATH": str(ROOT), "SYNCRET_BUDGET": "budget.sqlite"}
+    environment = {**os.environ, **own}
     return subprocess.Popen(
         [sys.executable, "-m", "parties", *arguments],
         cwd=cwd,

@@ -18,7 +18,9 @@ from parties.foundation.exit_codes import TooFewClients
 from parties.identity.tls import make_certificates
 from parties.methods.flaim.flower_node import STATE_FILE
 from parties.storage.charge_state import ChargeState
-from parties.storage.owner_budget import BudgetAccount, OwnerBudget, Release, TableIdentity
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.population_budget import Release
+from parties.storage.populations import TableIdentity
 from secagg import wire
 from secagg.errors import SecAggError
 from secagg.wire import Kind

@@ -299,6 +299,7 @@ def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
         table = tmp_path / f"{name}.csv"
         table.write_text("\n".join([rows[0], *rows[1 + 100 * index : 101 + 100 * index]]) + "\n")
         own = ["--cert", str(tls / f"{name}.crt"), "--key", str(tls / f"{name}.key")]
+        own += ["--budget", str(tmp_path / f"{name}.sqlite")]
         clients.append(Run("join", str(config), "--data", str(table), "--json", *own))
     for running in clients:
         status, output = running.end()

@@ -107,6 +107,7 @@ key = "{server.key}"
         table.write_text("\n".join([lines[0], *lines[1 + number :: 3]]) + "\n")
         files = made[name]
         own = ("--ca", str(files.ca), "--cert", str(files.cert), "--key", str(files.key))
+        own += ("--budget", str(table.parent / "budget.sqlite"))
         joined.append(Run("join", str(config), "--data", str(table), *own))
     for run in (*joined, serving):
         status, _ = run.end()

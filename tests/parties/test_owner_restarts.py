@@ -21,7 +21,9 @@ from parties.mpc.submission.resubmit import withdraw
 from parties.observability.events import Progress
 from parties.session.owner import DataOwner, Table
 from parties.storage.charge_state import ChargeState
-from parties.storage.owner_budget import BudgetAccount, OwnerBudget, Release, TableIdentity
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.population_budget import Release
+from parties.storage.populations import TableIdentity
 from secagg import wire
 from tests.parties import silos_support
 from tests.parties.owner_restarts import (

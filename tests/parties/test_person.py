@@ -1,11 +1,17 @@
 """A person's key in one table: the owner's own program refuses more rows of somebody than the configuration allows."""
 
+import json
+import tomllib
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from mechanisms.errors import DataError
 from mechanisms.source import TableSource
+from parties.cli.main import cli
 from parties.config import Config
 from parties.foundation.errors import ConfigError
 from parties.local.request import TrialRequest, load_trial
@@ -75,3 +81,72 @@ def test_report_says_who_has_checked_the_bound() -> None:
     word = " ".join(unit_trust(make_config({**PERSON, "run.person": None})))
     assert "is the owners' word: nobody can see" in word
     assert "own program" not in word
+
+
+def test_owner_leaves_rows_out_by_a_fixed_rule_where_the_study_says_so(tmp_path: Path) -> None:
+    """The same rows stay, however the table is sorted; their number is for the owner's own screen."""
+    config = make_config({**PERSON, "run.more_rows": "sample"})
+    lines = [
+        f"{'fm'[n % 2]},{'xyz'[n % 3]},{n % 5},{person}" for n, person in enumerate("aabacaabbb")
+    ]
+    found, said = [], list[str]()
+    for number, rows in enumerate((lines, lines[::-1])):
+        path = tmp_path / f"visits-{number}.csv"
+        path.write_text("\n".join(["sex,ward,age,person_id", *rows]) + "\n")
+        given = owner(config, path)
+        spoken = replace(given, table=replace(given.table, say=said.append))
+        codes = spoken.codes()
+        assert codes.shape == (5, 3)
+        found.append(Counter(map(tuple, codes.tolist())))
+    assert found[0] == found[1]
+    assert (
+        "5 of 10 rows are left out, of persons with more than 2; that number is yours alone"
+        in said[0]
+    )
+    said.clear()
+    fits = owner(config, table(tmp_path, ["a", "b", "a"]))
+    replace(fits, table=replace(fits.table, say=said.append)).codes()
+    assert said == []
+
+
+def test_trial_leaves_rows_out_too(tmp_path: Path) -> None:
+    config = make_config({**PERSON, "run.more_rows": "sample", "party": None})
+    location = Table(TableSource(str(table(tmp_path, ["a"] * 5 + ["b"]))), ignore_extra=False)
+    request = TrialRequest("distaim", "visits", 3, "iid", None, 1)
+    trial = load_trial(config, location.text(config.domain), request, source="visits.csv")
+    assert len(trial.codes) == 3
+
+
+def test_more_rows_is_agreed_on_and_needs_a_key() -> None:
+    config = make_config({**PERSON, "run.more_rows": "sample"})
+    assert config.agreed()["run"]["more_rows"] == "sample"  # type: ignore[index]
+    assert "more_rows" not in make_config(PERSON).agreed()["run"]  # type: ignore[operator]
+    with pytest.raises(ConfigError, match=r"run\.more_rows: stands without run\.person"):
+        make_config({"run.more_rows": "sample"})
+    with pytest.raises(ConfigError, match=r"run\.more_rows"):
+        make_config({**PERSON, "run.more_rows": "all"})
+    said = " ".join(unit_trust(config))
+    assert (
+        "left rows out where somebody, by person_id, has more than 2 rows; how many is nobody else's"
+        in said
+    )
+    assert "is their word" in said
+
+
+def test_draft_proposes_a_persons_key_and_its_rows(tmp_path: Path) -> None:
+    people = [f"P{n:02}" for n in range(20) for _ in range(5)]
+    path = table(tmp_path, people)
+    result = CliRunner().invoke(cli, ["data", "draft", str(path)])
+    assert "# There are 5 rows for each value of person_id, which is not modelled" in result.stdout
+    drafted = tomllib.loads(result.stdout)
+    run = drafted["run"]
+    assert (run["unit"], run["person"], run["rows_per_person"]) == ("person", ["person_id"], 5)
+    assert drafted["ignore"] == ["person_id"]
+    assert "READ FROM THE DATA: replace or confirm\nrows_per_person = 5" in result.stdout
+    assert "person_id: looks like a person's key: 5 rows for each value" in result.stderr
+    shown = json.loads(CliRunner().invoke(cli, ["data", "draft", str(path), "--json"]).stdout)
+    assert shown["person"] == {"column": "person_id", "most": 5, "fewest": 5}
+    private = CliRunner().invoke(cli, ["data", "draft", str(path), "--private"]).stdout
+    run = tomllib.loads(private)["run"]
+    assert (run["person"], "rows_per_person" in run) == (["person_id"], False)
+    assert " 5 " not in private.split("[run]")[1].split("[workload]")[0]

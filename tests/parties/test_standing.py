@@ -13,9 +13,13 @@ from parties.cli.submit import submitted_text
 from parties.config import CertificateFiles, Config
 from parties.foundation.exit_codes import Status
 from parties.mpc.exclusion import Exclusion
+from parties.mpc.planning.budget import distaim_release
 from parties.mpc.records import ParticipantRecord
 from parties.mpc.submission.status import ServerAnswer, SubmissionStatus, ask_submission_status
 from parties.mpc.submission.submit import Submitted, refresh_receipts, submit
+from parties.session.study import Study
+from parties.storage.owner_budget import OwnerBudget
+from parties.storage.populations import TableIdentity
 from tests.parties.support import (
     PARTIES,
     make_codes,
@@ -154,3 +158,57 @@ def test_command_says_what_servers_say_of_a_submission_that_all_have(
     told = ()
     assert run_command_line(cli, arguments) == Status.DONE
     assert "no server answers whether it is counted" in capsys.readouterr().out
+
+
+def test_status_enters_a_charge_that_an_older_copy_of_the_budget_lacks(
+    tmp_path: Path,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The larger wins: one server's word where nothing is known, two servers' where two have returned the charge."""
+    config, submission, upload = make_config(), "5b" * 32, "ab" * 32
+    path, table = written(config, tmp_path, certificates[OWNER])
+    budget = tmp_path / "budget.sqlite"
+    counted = SubmissionStatus(PARTIES[0], upload, True, 1, None)
+    told: tuple[SubmissionStatus, ...] = ()
+
+    async def nothing(*_: object) -> tuple[ServerAnswer, ...]:
+        return ()
+
+    async def known_status(*_: object) -> Submitted:
+        made = Submitted(config.run.id, OWNER, 1, "seeded", 100, 56)
+        return replace(made, digest=submission, upload=upload)
+
+    monkeypatch.setattr("parties.cli.submit.refresh_receipts", known_status)
+    monkeypatch.setattr("parties.cli.submit.ask_servers", nothing)
+    monkeypatch.setattr("parties.cli.submit.submission_statuses", lambda heard: told)
+    arguments = ["join", str(path), "--data", str(table), "--status", "--budget", str(budget)]
+    arguments += ["--state", str(tmp_path / "state")]
+
+    def ask(*answers: SubmissionStatus) -> tuple[list[int], str]:
+        nonlocal told
+        told = answers
+        assert run_command_line(cli, arguments) == Status.DONE
+        found = OwnerBudget(budget).datasets() if budget.exists() else []
+        return [len(item.spending) for item in found], capsys.readouterr().err
+
+    # Of another upload, or waiting: nothing is known to be counted.
+    assert ask(replace(counted, upload="cd" * 32), replace(counted, counted=False)) == ([], "")
+    spending, said = ask(counted)
+    assert spending == [1]
+    assert "which is counted, as party-0 said; it is charged to table now" in said
+    (item,) = OwnerBudget(budget).datasets()[0].runs
+    assert (item.release, item.submission) == (distaim_release(Study.of(config)), submission)
+    assert ask(counted) == ([1], "")
+    OwnerBudget(budget).give_back(config.digest(), [submission], "signed by two")
+    assert ask(counted) == ([0], "")
+    spending, said = ask(counted, replace(counted, party=PARTIES[1]))
+    assert spending == [1]
+    assert "as party-0 and party-1 said" in said
+    # An older copy, whose limit another study has used, takes the charge as well: it took place.
+    budget.unlink()
+    other = replace(item.release, config="0e" * 32)
+    OwnerBudget(budget).charge(TableIdentity.of_file(table), other, "other")
+    assert ask(counted)[0] == [2]
+    assert OwnerBudget(budget).datasets()[0].left == 0

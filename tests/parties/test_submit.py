@@ -47,7 +47,8 @@ from parties.mpc.submission.submit import (
     submit_table,
 )
 from parties.session.study import Study
-from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.populations import TableIdentity
 from protocols.upload import upload_components
 from tests.parties.support import (
     PARTIES,

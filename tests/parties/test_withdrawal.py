@@ -69,7 +69,8 @@ from parties.mpc.submission.withdrawal_client import (
     sign_withdrawal,
 )
 from parties.session.study import Study
-from parties.storage.owner_budget import BudgetAccount, OwnerBudget, TableIdentity
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.populations import TableIdentity
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.errors import ProtocolViolation
 from protocols.ring import R32

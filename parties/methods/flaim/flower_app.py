@@ -2,10 +2,11 @@
 
 Needs the extra ``flower``. The server's run config has ``config`` and ``dir``, as `syncret serve study` does. A
 client's node config (--node-config of its SuperNode) has ``config`` and ``data``, and optionally ``ca``, ``cert``,
-``key``, ``dir``, ``budget`` and ``dataset``, as `syncret join` does. In a simulation a node's config has only a
-``partition-id``; ``nodes`` of the run config is then a JSON file with the list of the nodes' configs. A deployed node
-never takes a path from the run config, which is the server's. Secret: contents of the files. The cause of a client's
-failure stays in the client's own log: Flower sends the texts of exceptions to the server, and they may quote a table.
+``key``, ``dir``, ``budget``, ``dataset``, ``population`` and ``new_population``, as `syncret join` does. In a
+simulation a node's config has only a ``partition-id``; ``nodes`` of the run config is then a JSON file with the list of
+the nodes' configs. A deployed node never takes a path from the run config, which is the server's. Secret: contents of
+the files. The cause of a client's failure stays in the client's own log: Flower sends the texts of exceptions to the
+server, and they may quote a table.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ from parties.methods.flaim.settings import flaim_release
 from parties.observability.events import Progress, TextLines
 from parties.observability.status import RunInfo, RunStatus
 from parties.session.owner import DataOwner, Table
+from parties.storage.populations import owners_word
 
 server, client = ServerApp(), ClientApp()
 _MESSAGE_TYPE = "query"
@@ -145,6 +147,7 @@ def _cached_node(settings: tuple[tuple[str, str], ...], _: int) -> FlowerNode:
         config,
         Table(source, ignore_extra=False),
         dataset=given.get("dataset"),
+        word=owners_word(given.get("population"), given.get("new_population")),
         budget=given.get("budget"),
         ca=given.get("ca"),
         cert=given.get("cert"),

@@ -28,7 +28,7 @@ from parties.foundation.errors import ConfigError
 from parties.mpc.planning.resources import CellNoise, cell_noise
 from parties.mpc.planning.validation import FEWER_CELLS
 from parties.session.study import Study
-from parties.storage.owner_budget import ROW, ROW_OF_KNOWN, Release
+from parties.storage.population_budget import ROW, ROW_OF_KNOWN, Release
 from secagg.noise import NoiseKind, SessionNoise, server_noise
 from secagg.parameters import MAX_LENGTH
 

@@ -32,7 +32,7 @@ from mechanisms.workload import Workload
 from parties.config import ANNEALED, BY_KEY, PERSON, Config, RunSection
 from parties.foundation.errors import ConfigError
 from parties.session.study import Study
-from parties.storage.owner_budget import ROW, Release
+from parties.storage.population_budget import ROW, Release
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
 from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK

@@ -50,7 +50,9 @@ from parties.service.offline_status import offline_status
 from parties.service.settings import load_settings
 from parties.session.model_files import load_model
 from parties.storage.database import FILE
-from parties.storage.owner_budget import OwnerBudget, Release, TableIdentity
+from parties.storage.owner_budget import OwnerBudget
+from parties.storage.population_budget import Release
+from parties.storage.populations import TableIdentity
 from parties.storage.privacy_ledger import DurableLedger
 from parties.storage.release_registry import ReleaseRegistry
 from protocols.transcript import START, canonical, chain, read
