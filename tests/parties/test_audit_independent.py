@@ -96,6 +96,11 @@ def test_charges_above_the_budget_fail(case: AuditCase[privacy.RunTerms]) -> Non
         accountants(case.evidence, less)
 
 
+def test_a_choice_of_any_range_is_no_work_for_the_auditor() -> None:
+    with pytest.raises(CheckFailure, match="which no package can compose"):
+        noise_multipliers([GaussianEvent(3.0), ExponentialEvent(1e4)])
+
+
 def test_model_of_nothing_fails(
     case: AuditCase[privacy.RunTerms], monkeypatch: pytest.MonkeyPatch
 ) -> None:
