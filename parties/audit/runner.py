@@ -173,8 +173,8 @@ def audit_folder(
         left_out: names of an archive's files that were not unpacked into ``directory``.
         independent: with epsilon and misfit by packages of others, of a run of three servers.
 
-    Raises StoreError if ``directory`` holds no transcripts, or one server's transcript while ``replays`` are given,
-    ExtraMissing without the packages of others.
+    Raises StoreError if ``directory`` holds no transcripts, or one server's transcript while ``replays`` are given or
+    ``independent`` checks are asked for, ExtraMissing without the packages of others.
     """
     if independent:
         require_packages()
@@ -193,6 +193,11 @@ def audit_folder(
         if replays:
             raise StoreError(
                 transcripts / SERVER_FILE, "is one server's, which records nothing; expected three"
+            )
+        if independent:
+            raise StoreError(
+                transcripts / SERVER_FILE,
+                "is one server's, which no package of others checks; expected three, or no --independent",
             )
         return _one_server(directory, public, agreed, left_out)
     case = AuditCase(directory, FILES, public, privacy.terms_of, agreed=agreed)

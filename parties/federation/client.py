@@ -142,7 +142,12 @@ async def run_participant(
         context = SiloContext(name, section.clients.index(name), directory, epsilon)
         own = OwnClientKey.make(config, files) if is_malicious(config) else None
         session = await asyncio.to_thread(part.session, context, ledger, own)
-        charge = ParticipantCharge(account, database.identity, returnable_charge(config, part))
+        charge = ParticipantCharge(
+            account,
+            database.identity,
+            lambda: len(ledger.entries),
+            returnable_charge(config, part),
+        )
         await asyncio.to_thread(charge.intend)
         report = ParticipantReport(name, rho_total=part.rho)
         connection = ClientConnection(

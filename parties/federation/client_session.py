@@ -70,7 +70,8 @@ class ClientTally:
 class SumSession:
     """One participant's side of a run; ``over`` is true once the server has said goodbye.
 
-    ``unopened`` is the body of the server's statement that nothing was opened, not yet verified.
+    ``unopened`` is the body of the server's statement that nothing was opened, not yet verified; a later request, of
+    another attempt of the server, voids it.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class SumSession:
         server refuses this participant. The caller closes the connection after any of them.
         """
         if is_secagg_message(data):
+            self.unopened = None
             return self._answer_secagg(data)
         message = FederationMessage.unpack(data, self._server)
         match message.kind:
@@ -146,6 +148,8 @@ class SumSession:
             case MessageKind.REFUSED:
                 raise refused_error(self._server, message.body)
             case _:
+                # The statement is about what was sent before it, and not about this request's answer.
+                self.unopened = None
                 return self._answer_request(message)
 
     def _answer_request(self, message: FederationMessage) -> bytes | None:

@@ -5,18 +5,20 @@ on the table leaves. It is charged, durably, before the first such message: a ma
 answer leaves after which an opening cannot be ruled out: one that the server can read, or this participant's part in
 unmasking a sum. A charge that is not released is returned by the pinned server's statement that nothing was opened
 (`parties.federation.unopened`), where the run's promise rests on that server. A declared number of rows is public by
-the configuration, and not paid for.
+the configuration, and not paid for. Before such a message the budget's file gets the number of charges in the
+participant's ledger: a folder whose ledger has fewer is an old copy, and would answer again for nothing.
 
 Secret: nothing. Known limits: a participant that has lost the server for good does not get the statement, and its
 charge stays.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from parties.config import Config
 from parties.federation.messages import FederationMessage, MessageKind, is_secagg_message
 from parties.federation.unopened import unopened_proof
-from parties.foundation.errors import CertificateError, FederationProtocolError
+from parties.foundation.errors import CertificateError, FederationProtocolError, StoreError
 from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import BudgetAccount
 from parties.storage.population_budget import UNOPENED
@@ -50,39 +52,58 @@ def state_before(message: bytes) -> ChargeState | None:
 class ParticipantCharge:
     """Charge of ``submission``, the name of the participant's ledger, to ``account``; nothing is charged without one.
 
-    ``returnable`` is true if the server's statement returns it. All methods block, and may raise StoreError.
+    ``charges`` returns the number of charges in that ledger. ``returnable`` is true if the server's statement returns
+    the charge. All methods block, and may raise StoreError.
     """
 
     account: BudgetAccount | None = None
     submission: str = ""
+    charges: Callable[[], int] = lambda: 0
     returnable: bool = False
     _dataset: str | None = field(default=None, init=False)
     _reached: ChargeState = field(default=ChargeState.INTENDED, init=False)
+    _answered: int = field(default=0, init=False)
+
+    def check_ledger(self) -> None:
+        """Raises StoreError if the ledger lacks charges that have paid for an answer; call it before a new charge."""
+        if self.account is None:
+            return
+        budget, release, there = self.account.budget, self.account.release, self.charges()
+        if there < (known := budget.answered(release.config, self.submission)):
+            raise StoreError(
+                budget.path,
+                f"knows of {known} charges in this participant's ledger of run {release.run}; the ledger has {there}: "
+                "its folder is an old copy. Expected the folder as it was left, or a new one, which is charged anew",
+            )
 
     def intend(self) -> None:
         """Records the intention, before the first connection. Raises BudgetExceeded if it cannot be charged later."""
         if self.account is not None:
+            self.check_ledger()
             self._dataset = self.account.intend(self.submission)
 
     def due(self, message: bytes) -> bool:
         """Returns true if ``before`` has anything to do for this message."""
         needed = state_before(message)
-        return (
-            self.account is not None
-            and needed is not None
-            and self._reached not in (needed, ChargeState.RELEASED)
-        )
+        if self.account is None or needed is None:
+            return False
+        reached = self._reached in (needed, ChargeState.RELEASED)
+        return not reached or self.charges() > self._answered
 
     def before(self, message: bytes) -> None:
         """Brings the charge into the state that ``message`` needs before it leaves. Raises BudgetExceeded."""
         if self.account is None or not self.due(message):
             return
-        needed = state_before(message)
+        budget, config = self.account.budget, self.account.release.config
         if self._reached is ChargeState.INTENDED:
             self.account.spend(self.submission)
             self._reached = ChargeState.CHARGED
-        if needed is ChargeState.RELEASED:
-            self.account.budget.release(self.account.release.config, self.submission)
+        if (charges := self.charges()) > self._answered:
+            budget.note_answered(config, self.submission, charges)
+            self._answered = charges
+        released = state_before(message) is ChargeState.RELEASED
+        if released and self._reached is not ChargeState.RELEASED:
+            budget.release(config, self.submission)
             self._reached = ChargeState.RELEASED
 
     def end(self, config: Config, client: str, statement: bytes | None) -> ChargeState | None:

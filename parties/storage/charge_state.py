@@ -19,8 +19,9 @@ TABLES = (
     dataset TEXT NOT NULL, config TEXT NOT NULL, run TEXT NOT NULL, method TEXT NOT NULL, rho REAL NOT NULL,
     intended_at REAL NOT NULL, PRIMARY KEY (dataset, config)) STRICT""",
     """CREATE TABLE IF NOT EXISTS released (entry INTEGER PRIMARY KEY, released_at REAL NOT NULL) STRICT""",
+    """CREATE TABLE IF NOT EXISTS answered (entry INTEGER PRIMARY KEY, charges INTEGER NOT NULL) STRICT""",
 )
-"""Tables beside those of the charges; older files have neither, and get both when they are opened."""
+"""Tables beside those of the charges; older files lack them, and get them when they are opened."""
 
 
 class ChargeState(enum.StrEnum):
@@ -82,6 +83,22 @@ def release(db: sqlite3.Connection, config: str, submission: str) -> None:
         "AND entry NOT IN (SELECT entry FROM returned)",
         (time.time(), config, submission),
     )
+
+
+def note_answered(db: sqlite3.Connection, config: str, submission: str, *, charges: int) -> None:
+    """Enters the number of ``charges`` of a submission's ledger, which pay for all answers until now."""
+    db.execute(
+        "INSERT INTO answered SELECT entry, ?1 FROM release WHERE config = ?2 AND submission = ?3 "
+        "ON CONFLICT DO UPDATE SET charges = max(charges, ?1)",
+        (charges, config, submission),
+    )
+
+
+def answered(db: sqlite3.Connection, config: str, submission: str) -> int:
+    """Returns the largest number of charges of a submission's ledger that paid for an answer."""
+    query = "SELECT max(charges) FROM answered JOIN release USING (entry) WHERE config = ? AND submission = ?"
+    (charges,) = db.execute(query, (config, submission)).fetchone()
+    return int(charges or 0)
 
 
 def is_released(db: sqlite3.Connection, entry: int) -> bool:

@@ -165,6 +165,16 @@ class OwnerBudget:
         with self._shared.transaction() as db:
             charge_state.release(db, config, submission)
 
+    def note_answered(self, config: str, submission: str, charges: int) -> None:
+        """Records the number of ``charges`` of a submission's ledger, before an answer that they pay for."""
+        with self._shared.transaction() as db:
+            charge_state.note_answered(db, config, submission, charges=charges)
+
+    def answered(self, config: str, submission: str) -> int:
+        """Returns the largest number of charges that ``note_answered`` has recorded for a submission, 0 without one."""
+        with self._shared.reading() as db:
+            return charge_state.answered(db, config, submission)
+
     def state(self, config: str, submission: str) -> ChargeState | None:
         """Returns the state of a submission's charge, None without one."""
         query = "SELECT DISTINCT dataset FROM release WHERE config = ? AND submission = ?"

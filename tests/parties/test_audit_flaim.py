@@ -424,6 +424,17 @@ def in_the_place_of_another(lines: Lines) -> None:
             record["peer"] = NAMES.index(often)
 
 
+def in_the_place_of_another_that_leaves(lines: Lines) -> None:
+    """The same, but the client is said to leave, once the sum has its masked vector."""
+    in_the_place_of_another(lines)
+    start = index(lines, "note", what="round", round=4)
+    there = {r["client"] for r in lines[:start] if r["kind"] == "client" and r["round"] == 3}
+    at = next(n for n in range(start, len(lines)) if lines[n].get("client") in there)
+    opened = index(lines, "opened", round=4)
+    left = {**lines[at], "accepted": False, "reason": "the connection was lost"}
+    lines.insert(opened + 1, left)
+
+
 def one_turn_not_paid(lines: Lines) -> None:
     """The second round was lost, and nobody charged it; both turns were taken later."""
     lines[:] = [
@@ -436,7 +447,11 @@ def one_turn_not_paid(lines: Lines) -> None:
 
 @pytest.mark.parametrize(
     ("change", "expected"),
-    [(in_the_place_of_another, "clients"), (one_turn_not_paid, "charges")],
+    [
+        (in_the_place_of_another, "clients"),
+        (in_the_place_of_another_that_leaves, "clients"),
+        (one_turn_not_paid, "charges"),
+    ],
 )
 def test_audit_catches_a_turn_that_nobody_pays_for(
     change: Callable[[Lines], object],

@@ -28,7 +28,7 @@ from parties.audit.rules import AuditCase
 from parties.audit.runner import FILES, audit_folder
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
-from parties.foundation.errors import ExtraMissing
+from parties.foundation.errors import ExtraMissing, StoreError
 from parties.foundation.exit_codes import Status
 from tests.golden.archives import unpack
 from tests.golden.runs import RUNS, SUFFIX
@@ -132,3 +132,11 @@ def test_missing_package_is_named_before_anything_is_read(
         ExtraMissing, match=r"--independent needs \w+, which is an extra: .*\[independent\]"
     ):
         audit_folder(run, independent=True)
+
+
+def test_checks_that_a_run_of_one_server_does_not_have_are_refused(tmp_path: Path) -> None:
+    """An auditor that asks for them has to hear that they were not made."""
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts" / "server.jsonl").touch()
+    with pytest.raises(StoreError, match="is one server's, which no package of others checks"):
+        audit_folder(tmp_path, independent=True)

@@ -541,10 +541,21 @@ def test_file_from_before_there_were_states_opens(tmp_path: Path) -> None:
     path = tmp_path / "budget.sqlite"
     BudgetAccount(OwnerBudget(path), TableIdentity("stays"), ONE).spend("first")
     with contextlib.closing(sqlite3.connect(path)) as db:
-        for table in ("intended", "released"):
+        for table in ("intended", "released", "answered"):
             db.execute(f"DROP TABLE {table}")
         db.commit()
     budget = OwnerBudget(path)
     assert budget.state(ONE.config, "first") is ChargeState.CHARGED
     budget.release(ONE.config, "first")
     assert budget.state(ONE.config, "first") is ChargeState.RELEASED
+
+
+def test_charges_that_have_paid_for_answers_never_fall(tmp_path: Path) -> None:
+    budget = OwnerBudget(tmp_path / "budget.sqlite")
+    budget.note_answered(ONE.config, "first", 2)
+    assert budget.answered(ONE.config, "first") == 0
+    BudgetAccount(budget, TableIdentity("stays"), ONE).spend("first")
+    for charges in (2, 5, 3):
+        budget.note_answered(ONE.config, "first", charges)
+    assert budget.answered(ONE.config, "first") == 5
+    assert (budget.answered(ONE.config, "second"), budget.answered("ff" * 32, "first")) == (0, 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import shutil
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from mechanisms.errors import RoundLost
 from parties.config import CertificateFiles, Config
 from parties.federation.server import run_federated_server
 from parties.federation.silos import silos_plan
-from parties.foundation.errors import CertificateError, FrameTransportError
+from parties.foundation.errors import CertificateError, FrameTransportError, StoreError
 from parties.foundation.exit_codes import FederationRefused, TooFewClients
 from parties.identity.tls import certificate_bytes, make_certificates
 from parties.methods.flaim.server import flaim_plan
@@ -246,6 +247,27 @@ async def test_study_that_is_cancelled_before_a_sum_costs_nothing(
     await asyncio.gather(server, return_exceptions=True)
     assert {type(end) for end in ends} == {FederationRefused}
     assert {run.state(name) for name in NAMES[:2]} == {None}
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_old_copy_of_a_participants_folder_answers_nothing_for_what_is_charged(
+    method: str, tmp_path: Path, certificates: Certificates
+) -> None:
+    """Its ledger would pay a second time, for a budget that was charged once."""
+    run, folder = Run(method, certificates, tmp_path), tmp_path / NAMES[0]
+    await run.play(*NAMES[:2])
+    shutil.copytree(folder, tmp_path / "copy")
+    played = await run.play(*NAMES)
+    assert played.states == dict.fromkeys(NAMES, RELEASED)
+    now = folder.rename(tmp_path / "now")
+    shutil.copytree(tmp_path / "copy", folder)
+    with pytest.raises(StoreError, match="its folder is an old copy"):
+        await run.join(NAMES[0])
+    # The control: the folder as it was left may come back.
+    shutil.rmtree(folder)
+    now.rename(folder)
+    with pytest.raises(FrameTransportError):
+        await run.join(NAMES[0])
 
 
 # Studies of DistAIM without a process

@@ -175,3 +175,16 @@ def test_task_refuses_heads_that_it_does_not_write(head: bytes) -> None:
         SumTask.unpack(body, SERVER)
     with pytest.raises(FederationProtocolError, match="breaks off"):
         SumTask.unpack(body[:11], SERVER)
+
+
+def test_statement_that_nothing_was_opened_is_void_once_another_attempt_asks(
+    config: Config,
+) -> None:
+    """The server has signed, and ends before it says why; the silo comes back to its next attempt."""
+    silo, _ = silo_of(config)
+    silo.receive(asking(Tails(config).request(0)))
+    silo.receive(FederationMessage(MessageKind.UNOPENED, 0, b"signed").pack())
+    silo.lost()
+    assert silo.unopened == b"signed"
+    silo.receive(asking(Tails(config).request(1), number=2, round=2))
+    assert silo.unopened is None

@@ -395,7 +395,9 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                         len(here) >= least,
                         f"line {entry.line}: a sum over {len(here)} clients was opened; {least} is the least",
                     )
-            turns.update(here if any(e.kind == "opened" for e in round_.entries) else ())
+            if any(entry.kind == "opened" for entry in round_.entries):
+                # One that left after its masked vector is in the sum.
+                turns.update(here | {n for i, n in enumerate(terms.names) if i in masked})
             said = round_.note.number("clients")
             started = sum(
                 e.kind == "client" and e.record["accepted"] is True for e in round_.entries

@@ -74,8 +74,12 @@ class FlowerNode:
             signing = own if is_malicious(self.config) else None
             session = part.session(context, ledger, signing)
             charge = ParticipantCharge(
-                self.account, database.identity, returnable_charge(self.config, part)
+                self.account,
+                database.identity,
+                lambda: len(ledger.entries),
+                returnable_charge(self.config, part),
             )
+            charge.check_ledger()
             if envelope.challenge:
                 if not ledger.entries:
                     # A client that has taken part before may come back at any time.
