@@ -194,6 +194,11 @@ def audit_folder(
             raise StoreError(
                 transcripts / SERVER_FILE, "is one server's, which records nothing; expected three"
             )
+        if independent:
+            raise StoreError(
+                transcripts / SERVER_FILE,
+                "is one server's, of which packages of others compute nothing; expected three, or no --independent",
+            )
         return _one_server(directory, public, agreed, left_out)
     case = AuditCase(directory, FILES, public, privacy.terms_of, agreed=agreed)
     checks = run_rules(case, (*THREE_SERVERS, *(INDEPENDENT if independent else ())))
@@ -288,7 +293,7 @@ def _summary(found: Sequence[FileFinding]) -> str:
     rest = len(found) - sum(counts.values())
     return (
         f"Of {len(found)} files {counts[SEALED]} are sealed by the servers, {counts[MADE_ANEW]} follow from what is "
-        f"sealed, and {rest} are not checked; the headline names these, and parts of others."
+        f"sealed, and {rest} {'is' if rest == 1 else 'are'} not checked; the headline names these, and parts of others."
     )
 
 

@@ -54,8 +54,8 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
         click.echo("\n".join(_lines(dataset)))
     for item in intended:
         click.echo(
-            f"{item.dataset}: run {item.run} ({item.method}) is intended since {item.when}: nothing of it was sent or "
-            "is spent"
+            f"{item.dataset}: run {item.run} ({item.method}) is intended since {item.when}: nothing is sent or "
+            "spent"
         )
 
 

@@ -28,7 +28,7 @@ from parties.audit.rules import AuditCase
 from parties.audit.runner import FILES, audit_folder
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
-from parties.foundation.errors import ExtraMissing
+from parties.foundation.errors import ExtraMissing, StoreError
 from parties.foundation.exit_codes import Status
 from tests.golden.archives import unpack
 from tests.golden.runs import RUNS, SUFFIX
@@ -87,6 +87,13 @@ def test_audit_says_what_others_compute(run: Path, capsys: pytest.CaptureFixture
     )
     assert status == Status.DONE
     assert "pass  accountants" in capsys.readouterr().out
+
+
+def test_one_servers_run_has_no_figures_by_others(tmp_path: Path) -> None:
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts" / "server.jsonl").write_text("")
+    with pytest.raises(StoreError, match="expected three, or no --independent"):
+        audit_folder(tmp_path, independent=True)
 
 
 def test_charges_above_the_budget_fail(case: AuditCase[privacy.RunTerms]) -> None:
