@@ -155,7 +155,8 @@ class FlaimSettings:
     def _check_together(self) -> None:
         if self.variant == "pairs" and not (self.grouping == "union" and self.combine):
             raise ValueError(
-                "variant = 'pairs' measures the same marginals of all participants: grouping is union, combine is true"
+                "variant = 'pairs' measures the same marginals of all participants; expected grouping = 'union' and "
+                "combine = true"
             )
         if not self.selects and (self.tau != "none" or self.annealed):
             raise ValueError(

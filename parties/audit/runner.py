@@ -293,7 +293,7 @@ def _summary(found: Sequence[FileFinding]) -> str:
     rest = len(found) - sum(counts.values())
     return (
         f"Of {len(found)} files {counts[SEALED]} are sealed by the servers, {counts[MADE_ANEW]} follow from what is "
-        f"sealed, and {rest} are not checked; the headline names these, and parts of others."
+        f"sealed, and {rest} {'is' if rest == 1 else 'are'} not checked; the headline names these, and parts of others."
     )
 
 

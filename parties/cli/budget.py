@@ -54,8 +54,8 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
         click.echo("\n".join(_lines(dataset)))
     for item in intended:
         click.echo(
-            f"{item.dataset}: run {item.run} ({item.method}) is intended since {item.when}: nothing of it was sent or "
-            "is spent"
+            f"{item.dataset}: run {item.run} ({item.method}) is intended since {item.when}: nothing is sent or "
+            "spent"
         )
 
 
@@ -197,9 +197,10 @@ def budget_state_text(dataset: Dataset) -> str:
             f"by releases with epsilon and delta alone among others; rho {dataset.left:.4g} is left"
         )
     left = f"{dataset.left:.4g} is left" if dataset.left else "nothing is left"
+    spent, limit = float(dataset.spent), dataset.limit_with()
     return (
-        f"rho {float(dataset.spent):.4g} of {dataset.rho_limit:.4g} is spent, epsilon {dataset.epsilon_with():.4g} of "
-        f"{dataset.epsilon:g} at delta {dataset.delta:g}; {left}"
+        f"rho {spent:.4g} of {limit:.4g} is spent, epsilon {dataset.epsilon_with():.4g} of {dataset.epsilon:g} at "
+        f"delta {dataset.delta:g}; {left}"
     )
 
 

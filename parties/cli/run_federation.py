@@ -22,7 +22,7 @@ from parties.local.federated import SiloSplit, load_silos_trial, open_silos_fold
 from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
 from parties.local.methods import trial_from_tables
 from parties.local.partition import PARTITIONS
-from parties.methods.flaim.settings import settings_of
+from parties.methods.flaim.settings import PAIRS, settings_of
 from parties.session.owner import Table
 
 
@@ -99,6 +99,7 @@ def flaim_closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
         raise TypeError(f"the report's 'flaim' is {type(facts).__name__}; expected a table")
     sums, choosers = section(facts, "sums"), section(facts, "choosers")
     guarantee: Mapping[str, object] = section(facts, "guarantee")
+    setting: Mapping[str, object] = section(facts, "setting")
     sent, received = (traffic[f"client_{way}_bytes_mean"] / 1e6 for way in ("sent", "received"))
     return [
         ("synthetic rows", f"{report.get('synthetic_rows')}"),
@@ -111,15 +112,18 @@ def flaim_closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
             f"{sums['by_secagg']} by SecAgg over {sums['least_clients_behind_one']} clients or more, "
             f"{sums['without_secagg_from_one_or_two_clients']} without; {sums['dropouts']} dropouts",
         ),
-        (
-            "chosen queries",
-            f"{choosers['chosen_queries']}, {choosers['with_a_single_chooser']} by a single client",
-        ),
+        *([] if setting["variant"] == PAIRS else [_chosen_line(choosers)]),
         error_line(report),
         *verdict_lines(report),
         time_line(report, ("setup", "join", "choose", "aggregate", "estimate")),
         ("a client", f"sent {sent:.3f} MB and received {received:.3f} MB on average"),
     ]
+
+
+def _chosen_line(choosers: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the line on queries that clients chose."""
+    single = choosers["with_a_single_chooser"]
+    return ("chosen queries", f"{choosers['chosen_queries']}, {single} by a single client")
 
 
 def _silos_config(algorithm: str, path: Path, values: Mapping[str, object]) -> Config:

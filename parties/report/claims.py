@@ -216,6 +216,14 @@ def _interval(column: Ordered, low: float, high: float) -> Claim:
     }
 
 
+def open_ends(column: Ordered) -> Claim:
+    """Returns the ends of a public grid that stands for all numbers, as claims have them; empty for other columns."""
+    if column.private is None or not column.private.free:
+        return {}
+    cells = value_cells(column, fine=True)
+    return _interval(column, cells.ranges[0][0], cells.ranges[-1][1])
+
+
 def _json_value(column: Ordered, number: float, *, down: bool) -> float | str:
     """Returns a number for JSON; for a moment the text as it is written, rounded outwards."""
     if not isinstance(column, Moment):

@@ -14,6 +14,7 @@ from typing import Any
 
 from mechanisms.columns import Categorical, private_of
 from mechanisms.domain import Domain
+from parties.report.claims import open_ends
 from parties.report.shuffling import shuffling_text
 
 CLOSE, ROUGH = 0.05, 0.15
@@ -69,6 +70,11 @@ class _ColumnClaims:
 
     def __init__(self, domain: Domain, claims: Sequence[Claim]) -> None:
         self._claims = {claim["column"]: claim for claim in claims}
+        self._open = {
+            column.name: open_ends(column)
+            for column in domain.columns
+            if not isinstance(column, Categorical)
+        }
         self._wide = frozenset(_binned(domain))
         self._measured = frozenset(
             column.name for column in domain.columns if private_of(column) is not None
@@ -101,6 +107,13 @@ class _ColumnClaims:
         claim = self._claims.get(name)
         return float(name in self._wide) if claim is None else float(claim.get("bin_lost", 0.0))
 
+    def _bin(self, name: str, ends: Claim) -> str:
+        """Returns a bin in words; one that reaches to an end of a public grid has no bound there."""
+        low, high, most = ends["low"], ends["high"], self._open[name]
+        if most.get("low") == low:
+            return "all values" if most.get("high") == high else f"all up to {high}"
+        return f"all from {low} on" if most.get("high") == high else f"{low} to {high}"
+
     def _in_one(self, name: str, rows: float) -> str:
         """Returns a sentence on a column if one cell has over ``rows`` of its rows or MOST of its range; else ""."""
         claim = self._claims.get(name)
@@ -108,9 +121,9 @@ class _ColumnClaims:
             return ""
         heaviest, widest = claim.get("heaviest"), claim.get("widest")
         if heaviest is not None and claim["lost"] > rows:
-            what = f"{heaviest['low']} to {heaviest['high']}, has {claim['lost']:.0%} of the rows"
+            what = f"{self._bin(name, heaviest)}, has {claim['lost']:.0%} of the rows"
         elif widest is not None and widest["of_range"] > MOST:
-            what = f"{widest['low']} to {widest['high']}, is {widest['of_range']:.0%} of the range"
+            what = f"{self._bin(name, widest)}, is {widest['of_range']:.0%} of the range"
         else:
             return ""
         if name in self._measured:

@@ -81,7 +81,8 @@ def _private_head(draft: Draft) -> str:
     text = """\
 # No value of the table is in this file: only names, kinds, decimals, units and formats of its columns, and how the file
 # is written. With values = "private" the run finds bounds, bins and values that heap up by noisy counts. Bounds from
-# public knowledge make finer cells: low and high, with bins = "private".
+# public knowledge make finer cells: low and high, with bins = "private". Texts among numbers, such as "refused", are
+# values, too: list them in marks of their column, and of its [[split]].
 """
     if not draft.to_list:
         return text

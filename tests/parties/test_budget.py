@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
+from mechanisms.gaussian_privacy import gaussian_budget
 from parties.cli.main import cli
 from parties.config import load_config
 from parties.foundation.errors import ConfigError, StoreError
@@ -365,6 +366,15 @@ def test_budget_shows_and_sets(budget: OwnerBudget, table: Path) -> None:
     assert entry["when"].endswith("Z")
     # Digests of the owner's rows are nobody's business.
     assert TableIdentity.of_file(table).content not in json.dumps(shown)
+
+
+def test_budget_shows_one_limit_and_what_is_left_of_it(budget: OwnerBudget, table: Path) -> None:
+    rho = gaussian_budget(1.0, 1e-5)
+    assert rho > RHO
+    release = replace(ONE, rho=rho, accountant="gaussian", distance=0.0)
+    spend(budget, table, release)
+    text = run("budget", "--budget", str(budget.path))
+    assert f"rho {rho:.4g} of {rho:.4g} is spent, epsilon 1 of 1" in text
 
 
 def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path: Path) -> None:

@@ -196,6 +196,16 @@ def test_model_card_says_once_which_queries_were_chosen_in_which_rounds() -> Non
     assert "| sex × age | 1, 3 | 27 |" in card
 
 
+def test_model_card_says_of_pairs_that_all_of_them_were_measured() -> None:
+    report = replace(example(), selected=(), method="flaim-pairs").to_dict()
+    card = documents(make_config({"party": None, "flaim": {}}), report)[CARD].decode()
+    assert (
+        "By FLAIM (pairs): in 4 rounds all columns and all pairs of columns that the workload has"
+        in card
+    )
+    assert "queries were chosen" not in card
+
+
 def test_model_card_of_a_folder_without_a_report_has_what_the_configuration_says() -> None:
     card = documents(make_config(), None)[CARD].decode()
     assert (

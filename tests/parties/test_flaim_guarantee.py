@@ -50,6 +50,10 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     for text in (page, lines["guarantee"], said, trust):
         assert expected in text.replace("&#39;", "'")
         assert ("declared number" in text) == (sizes == "public")
+    assert "chosen queries" in lines
+    setting = report["flaim"]["setting"] | {"variant": "pairs"}
+    of_pairs = report | {"flaim": report["flaim"] | {"setting": setting}}
+    assert "chosen queries" not in dict(flaim_closing_lines(of_pairs))
     events = [LedgerEntry.from_dict(entry).event for entry in report["privacy"]["ledger"]]
     replaced = ReplacementCost.of(FlaimSection(sizes=sizes), events, delta=config.run.delta)
     if sizes == "estimated":

@@ -275,6 +275,27 @@ def test_verdict_trusts_no_column_of_which_one_cell_is_most() -> None:
     assert "private bins more cells" in found["not_for"][1]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (-(10**15), 71, "one bin, all up to 71, has"),
+        (80, 10**15, "one bin, all from 80 on, has"),
+        (-(10**15), 10**15, "one bin, all values, has"),
+        (71, 80, "one bin, 71 to 80, has"),
+    ],
+)
+def test_verdict_names_no_bound_where_a_public_grid_ends(low: int, high: int, said: str) -> None:
+    age = Integer("age", -(10**15), 10**15, private=PrivateBins(free=True))
+    found = verdict(
+        {
+            **section(marginal("age", 0.02)),
+            "columns": [claim("age", 0.4, 0.3, heaviest={"low": low, "high": high})],
+        },
+        Domain((age,)),
+    )
+    assert any(said in line for line in found["not_for"])
+
+
 def test_verdict_says_where_a_run_is_not_better_than_independent_columns() -> None:
     said = section(marginal("sex", 0.02), marginal("sex age", 0.5), measured=[["sex", "age"]])
     gain = PairGain(("sex", "age"), 0.04, 0.3, seen=True, proven=False)

@@ -328,7 +328,7 @@ async def test_status_says_who_has_it_or_that_nobody_answers(
         assert (await refresh_receipts(config, owner, state)).complete
         with pytest.raises(StoreError, match="is of another submission"):
             await refresh_receipts(config, certificates["clinic-b"], state)
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="nothing of clinic-a was sent from here"):
         await refresh_receipts(config, owner, tmp_path / "none")
 
 

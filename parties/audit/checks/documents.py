@@ -23,6 +23,7 @@ from parties.audit.bundle import CARD, SCHEMA, TERMS
 from parties.config import Config
 from parties.foundation.version import TEXT_EDITION
 from parties.identity.join_documents import fingerprint_words, grouped_hex
+from parties.methods.flaim.settings import PAIRS
 from parties.report.claimed import CLAIM_HEADS, CLAIMS_NOTE, claim_rows
 from parties.report.likely import likely_error_text
 from parties.report.privacy_text import (
@@ -177,11 +178,18 @@ def _method(config: Config, report: Mapping[str, object]) -> str:
     noise = asked["noise"] if isinstance(asked, Mapping) else run.noise
     name, done = method_name(report.get("method")), report.get("rounds_done", run.rounds)
     rounds = f"{done} {'round' if done == 1 else 'rounds'}"
-    said = (
-        f"By {_text(name)}: every column by itself was measured, then in {rounds} queries were chosen and "
-        f"measured, all with noise ({_text(str(noise))}). A graphical model (Private-PGM) was fitted to all noisy "
-        "counts, and the rows are drawn from it."
-    )
+    if config.flaim is not None and config.flaim.variant == PAIRS:
+        how = (
+            f"in {rounds} all columns and all pairs of columns that the workload has were measured, with noise "
+            f"({_text(str(noise))}). A graphical model (Private-PGM) was fitted to the columns and to the pairs that "
+            "stand out of the noise"
+        )
+    else:
+        how = (
+            f"every column by itself was measured, then in {rounds} queries were chosen and measured, all with noise "
+            f"({_text(str(noise))}). A graphical model (Private-PGM) was fitted to all noisy counts"
+        )
+    said = f"By {_text(name)}: {how}, and the rows are drawn from it."
     chosen: dict[str, list[Mapping[str, Any]]] = {}
     for item in _tables(report.get("selected")):
         chosen.setdefault(" × ".join(map(_text, _strings(item["query"]))), []).append(item)

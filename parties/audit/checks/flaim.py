@@ -258,6 +258,8 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
             )
             sums += _sums(round_, [e for e in opened if e.record["what"] == SUMS], chosen, terms)
     require(sums > 0, "no sum was opened")
+    if terms.settings.chosen == 0:
+        return f"Nothing was opened but {sums} noisy sums, each of the length of its round."
     return f"Nothing was opened but {choices} lists of choices and {sums} noisy sums of the lengths that these make."
 
 

@@ -98,7 +98,8 @@ def accountants(evidence: Evidence, terms: RunTerms) -> str:
     return (
         f"At delta {run.delta:g} the {len(events)} charges come to epsilon {numeric:.4g} at most by dp_accounting's "
         f"numeric account, {renyi:.4g} by autodp's Renyi curves and {ours:.4g} by Syncret's numeric account; the "
-        f"configuration has {run.epsilon:g}."
+        f"configuration has {run.epsilon:g}. All are upper bounds. Numeric accounts round up, here by "
+        f"{EPSILON_TOLERANCE - 1:.0%} at most; Renyi curves are looser."
     )
 
 

@@ -134,7 +134,7 @@ def counting_cost_text(study: Study) -> str | None:
     effort = CountingCost.of(study.workload, owners * capacity, study.config.run.security)
     text = f"at most {effort}, less where owners declare less (join --capacity)"
     if unmeasured(study.config.domain):
-        return f"{text}; and finer cells of private bins before that"
+        return f"{text}; and the fine cells of private columns before that"
     by_rows = owners * _upload_bytes(UploadSizes.of(form, capacity)) + _SERVERS * effort.sent_bytes
     by_counts = owners * _upload_bytes(
         UploadSizes.of(input_form(study.config.run.upload, study.workload), capacity)

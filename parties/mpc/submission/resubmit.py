@@ -298,7 +298,9 @@ async def _versions_at_servers(
     version = max(there.values(), default=0)
     if not 0 < version <= MAX_VERSION:
         answers = ", ".join(there) or "no server"
-        raise SubmitError(f"nothing of {client} is there: {answers} answered. Nothing was sent")
+        raise SubmitError(
+            f"no submission of {client} is known, here or at a server: {answers} answered. Nothing was sent"
+        )
     return SavedSubmission(version, 1, None, None, "")
 
 

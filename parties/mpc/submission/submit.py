@@ -371,6 +371,11 @@ async def refresh_receipts(config: Config, files: CertificateFiles, state: Path)
     started, client = time.monotonic(), load_identity(files).name
     if (complete := completed_receipt_of(state, config.digest(), client)) is not None:
         return Submitted.from_dict(complete, earlier=True)
+    if not await asyncio.to_thread(state.exists):
+        raise StoreError(
+            state,
+            f"is not there; nothing of {client} was sent from here, or what was sent is in another file (--state)",
+        )
     known, workload = SubmissionState.read(state), config.build_workload()
     if (known.config, known.client) != (config.digest(), client):
         raise StoreError(state, "is of another run or client; expected the one of this submission")
