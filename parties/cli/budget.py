@@ -197,9 +197,9 @@ def budget_state_text(dataset: Dataset) -> str:
             f"by releases with epsilon and delta alone among others; rho {dataset.left:.4g} is left"
         )
     left = f"{dataset.left:.4g} is left" if dataset.left else "nothing is left"
-    spent, limit = float(dataset.spent), dataset.limit_with()
+    spent, most = float(dataset.spent), dataset.limit_with()
     return (
-        f"rho {spent:.4g} of {limit:.4g} is spent, epsilon {dataset.epsilon_with():.4g} of {dataset.epsilon:g} at "
+        f"rho {spent:.4g} of {most:.4g} is spent, epsilon {dataset.epsilon_with():.4g} of {dataset.epsilon:g} at "
         f"delta {dataset.delta:g}; {left}"
     )
 
