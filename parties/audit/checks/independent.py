@@ -124,7 +124,7 @@ def noise_multipliers(events: Sequence[Event]) -> list[float]:
                 continue
             case _:
                 raise CheckFailure(
-                    f"a charge is for {type(event).__name__}, which no package knows"
+                    f"a charge is for {event}, which no package can compose"
                 )
     return found
 
