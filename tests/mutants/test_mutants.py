@@ -53,8 +53,9 @@ def test_faults_change_behaviour_alone() -> None:
 
 
 def test_mutants_are_drawn_alike_and_have_tests() -> None:
-    sample = drawn(PACKAGES, 20, 7)
-    assert sample == drawn(PACKAGES, 20, 7) != drawn(PACKAGES, 20, 8)
+    one = PACKAGES[1:2]
+    sample = drawn(one, 20, 7)
+    assert sample == drawn(one, 20, 7) != drawn(one, 20, 8)
     for mutant in sample:
         source = (ROOT / mutant.file).read_bytes()
         assert compiles(mutant.fault.apply(source))

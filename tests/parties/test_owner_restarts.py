@@ -217,29 +217,41 @@ def _played(owner: MpcOwner, steps: list[Step], dies_at: int | None, *, again: b
     return owner.machine.events
 
 
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+"""Kills at every third event, of each ending at others; at all of them in the slow tests."""
+
+
+def _kills(ending: str, events: int, every: int) -> range:
+    return range(len(ending) % every, events, every)
+
+
+@EVERY
 @pytest.mark.parametrize("ending", DISTAIM)
 def test_charge_of_distaim_follows_every_ending_wherever_the_owner_is_killed(
-    ending: str, memory: Path
+    ending: str, every: int, memory: Path
 ) -> None:
     steps, expected = DISTAIM[ending]
     events = _played(owner := MpcOwner(memory / "whole"), steps, None)
     assert owner.states == expected
     assert OwnerBudget(owner.machine.budget).intended() == []
-    for number in range(events):
+    for number in _kills(ending, events, every):
         owner = MpcOwner(memory / f"killed-{number}")
         _played(owner, steps, number)
         assert owner.states == expected, f"killed at {number} of {events}"
         assert OwnerBudget(owner.machine.budget).intended() == []
 
 
+@EVERY
 @pytest.mark.parametrize(
     "ending", [one for one, (steps, _) in DISTAIM.items() if sum(map(_is_command, steps)) > 1]
 )
-def test_charge_of_distaim_comes_back_by_any_later_command(ending: str, memory: Path) -> None:
+def test_charge_of_distaim_comes_back_by_any_later_command(
+    ending: str, every: int, memory: Path
+) -> None:
     """A command that was killed is not given again: the next one fetches what servers have signed by then."""
     steps, _ = DISTAIM[ending]
     events = _played(MpcOwner(memory / "whole"), steps, None)
-    for number in range(events):
+    for number in _kills(ending, events, every):
         owner = MpcOwner(memory / f"killed-{number}")
         _played(owner, steps, number, again=False)
         if not owner.servers.reach:

@@ -123,9 +123,7 @@ def noise_multipliers(events: Sequence[Event]) -> list[float]:
             case ExponentialEvent() if event.epsilon <= MOST_RANGE:
                 continue
             case _:
-                raise CheckFailure(
-                    f"a charge is for {event}, which no package can compose"
-                )
+                raise CheckFailure(f"a charge is for {event}, which no package can compose")
     return found
 
 
