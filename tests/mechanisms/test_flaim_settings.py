@@ -51,7 +51,7 @@ def events(settings: FlaimSettings) -> list[object]:
         ({"variant": "random", "tau": "proxy"}, "tau"),
         ({"variant": "naivebayes", "annealed": True}, "annealed"),
         ({"variant": "random", "combine": True}, "combine"),
-        ({"variant": "pairs", "grouping": "query"}, "grouping is union"),
+        ({"variant": "pairs", "grouping": "query"}, "expected grouping = 'union'"),
         ({"variant": "pairs", "tau": "proxy"}, "tau"),
         ({"variant": "pairs", "annealed": True}, "annealed"),
         ({"speed": 1}, "speed"),
