@@ -55,6 +55,7 @@ def read_column(position: int, table: object) -> Column | Implied:
     if not isinstance(kind, str) or kind not in _KEYS:
         kinds = ", ".join(f'"{name}"' for name in _KEYS)
         raise DomainError(f"{where}: kind = {kind!r}; it is one of {kinds}")
+    check_keys(where, table, required=set(), optional=_KEYS[kind] | {"from"})
     if "values" in table:
         required = {"name", "kind"} | ({"candidates"} if kind == "categorical" else set())
         _check_values(where, table, kind)

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 
 from parties.config import Config
 from parties.foundation.errors import StoreError
+from parties.foundation.times import iso_time
 from parties.foundation.version import INGEST_VERSION, STORE_VERSION, WIRE_VERSION, version
 from parties.observability.events import WORKING, Event, EventSink, FieldValue
 
@@ -94,7 +95,8 @@ class ParticipantStatus:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the JSON form."""
-        return {**asdict(self), "missing": list(self.missing), "since": iso_time(self.since)}
+        since = None if self.since is None else iso_time(self.since)
+        return {**asdict(self), "missing": list(self.missing), "since": since}
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,10 +482,3 @@ def budget_section(epsilon: float, delta: float, spent: BudgetUse | None) -> dic
         "spent": None if spent is None else spent.spent,
         "charges": None if spent is None else spent.charges,
     }
-
-
-def iso_time(seconds: float | None) -> str | None:
-    """Returns a time as ISO 8601 in UTC, to the second."""
-    if seconds is None:
-        return None
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -19,7 +19,7 @@ from parties.report.likely import likely_error_text
 from parties.report.model import NOT_PRIVATE
 from parties.report.quality import AT_MOST
 from parties.report.render import HtmlPicture, HtmlTable, pairs_table
-from parties.report.shuffling import measured_text
+from parties.report.shuffling import is_chosen, measured_text
 
 Values: TypeAlias = Mapping[str, object]
 """Values of a section by the names that its template uses."""
@@ -114,8 +114,9 @@ def _off(distance: object) -> str:
 
 def _dependencies(quality: Mapping[str, object]) -> HtmlTable:
     found = optional(quality, "dependencies")
+    chosen = is_chosen(optional(quality, "shuffling") or {})
     kinds = (
-        ("measured", "measured together"),
+        ("measured", "together in the model" if chosen else "measured together"),
         ("through_others", "only what follows through other columns"),
         ("independent", "independent in the model, whatever they are"),
     )

@@ -222,7 +222,9 @@ def _document(
             )
         ],
         "dependencies": related,
-        "shuffling": shuffling(gains, sum(map(len, related.values()))),
+        "shuffling": shuffling(
+            gains, sum(map(len, related.values())), released=len(_pairs_in(measured))
+        ),
     }
 
 
@@ -234,8 +236,8 @@ def dependencies(
     "measured": the pair is in a measured marginal and in a clique of the model. "through_others": the model knows only
     the relation that follows through other columns. "independent": the columns are independent in the model.
     """
-    inside = {pair for clique in cliques for pair in itertools.combinations(sorted(clique), 2)}
-    seen = {pair for clique in measured for pair in itertools.combinations(sorted(clique), 2)}
+    inside = _pairs_in(cliques)
+    seen = _pairs_in(measured)
     components = parts_of(columns, cliques)
     found: dict[str, list[list[str]]] = {"measured": [], "through_others": [], "independent": []}
     for one, other in itertools.combinations(columns, 2):
@@ -243,6 +245,14 @@ def dependencies(
         kind = "through_others" if components[one] == components[other] else "independent"
         found["measured" if pair in seen & inside else kind].append([one, other])
     return found
+
+
+def _pairs_in(cliques: Sequence[Clique]) -> set[tuple[str, str]]:
+    return {
+        (one, other)
+        for clique in cliques
+        for one, other in itertools.combinations(sorted(clique), 2)
+    }
 
 
 def with_truth(

@@ -14,9 +14,10 @@ from mechanisms.value_pairs import ValuePairs
 WOULD_HELP = "More rows, a larger epsilon, fewer columns or fewer cells in each would help."
 
 
-def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
-    """Returns the figures of ``pairs`` pairs of columns, of which ``gains`` were measured.
+def shuffling(gains: Sequence[PairGain], pairs: int, *, released: int = 0) -> dict[str, Any]:
+    """Returns the figures of ``pairs`` pairs of columns, of which ``gains`` were measured and are in the model.
 
+    ``released`` is the number of pairs that were measured; it is in the figures if some of them are not in the model.
     Errors are shares of the rows.
     """
     shown = [gain for gain in gains if gain.shown]
@@ -27,6 +28,7 @@ def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
     return {
         "pairs": pairs,
         "measured": len(gains),
+        **({"released": released} if released > len(gains) else {}),
         "shown": len(shown),
         "proven": sum(gain.proven for gain in gains),
         "expected": expected,
@@ -44,26 +46,34 @@ def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
     }
 
 
+def is_chosen(found: Mapping[str, Any]) -> bool:
+    """Returns whether the model has only some of the pairs that were measured."""
+    return "released" in found
+
+
 def shuffling_text(found: Mapping[str, Any]) -> str:
     """Returns the sentence that compares pairs with independent columns, by the released values; "" without pairs."""
     if not found["pairs"]:
         return ""
     measured, shown = found["measured"], found["shown"]
+    those, which = "measured pairs", "that were measured"
+    if is_chosen(found):
+        those, which = "pairs in the model", f"in the model ({found['released']} were measured)"
     errors = (
         f"expected to be off by {found['expected']:.1%} of the rows on average, independent columns by "
         f"{found['independent']:.1%}"
     )
     if found["better"]:
         return (
-            f"Pairs of columns beyond what columns drawn independently would show: {shown} of {measured} that were "
-            f"measured. The measured pairs are {errors}."
+            f"Pairs of columns beyond what columns drawn independently would show: {shown} of {measured} {which}. "
+            f"The {those} are {errors}."
         )
     if not measured:
         why = "no measurement of a pair of columns says anything above the noise"
     elif not shown:
-        why = f"noise alone could explain how the columns of the {measured} measured pairs go together"
+        why = f"noise alone could explain how the columns of the {measured} {those} go together"
     else:
-        why = f"the {measured} measured pairs are {errors}"
+        why = f"the {measured} {those} are {errors}"
     return (
         f"This run is not shown to be better than columns drawn independently: {why}. {WOULD_HELP}"
     )

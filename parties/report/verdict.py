@@ -15,7 +15,7 @@ from typing import Any
 from mechanisms.columns import Categorical, private_of
 from mechanisms.domain import Domain
 from parties.report.claims import open_ends
-from parties.report.shuffling import shuffling_text
+from parties.report.shuffling import is_chosen, shuffling_text
 
 CLOSE, ROUGH = 0.05, 0.15
 """Limits, as shares of the rows that may be in another cell: up to CLOSE a marginal is close, up to ROUGH rough.
@@ -51,7 +51,7 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
         else:
             bad.insert(0, said)
     # Measured relations are listed as good only if noise does not explain them.
-    _relations(quality["dependencies"], good if better else [], bad)
+    _relations(quality, good if better else [], bad)
     if groups := _groups(marginals):
         bad.append(groups)
     if binned := _binned(domain):
@@ -174,16 +174,16 @@ def _percent(share: float) -> str:
     return f"{math.ceil(share * 1000 - 1e-6) / 10:.1f}%"
 
 
-def _relations(
-    dependencies: Mapping[str, Sequence[Sequence[str]]], good: list[str], bad: list[str]
-) -> None:
+def _relations(quality: Mapping[str, Any], good: list[str], bad: list[str]) -> None:
     measured, through, none = (
-        dependencies[kind] for kind in ("measured", "through_others", "independent")
+        quality["dependencies"][kind] for kind in ("measured", "through_others", "independent")
     )
     pairs = len(measured) + len(through) + len(none)
+    chosen = is_chosen(quality.get("shuffling", {}))
+    together = "are together in the model" if chosen else "were measured together"
     if measured:
         good.append(
-            f"Relations between columns that were measured together: {len(measured)} of {pairs} pairs, "
+            f"Relations between columns that {together}: {len(measured)} of {pairs} pairs, "
             f"{_names([' and '.join(pair) for pair in measured])}."
         )
     if through or none:

@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 
 from parties.crypto.encrypted_file import DecryptingReader, EncryptingWriter, KeyWrapper
 from parties.foundation.errors import SealError, StoreError
+from parties.foundation.times import iso_time
 from parties.foundation.untrusted_text import parse_json
 from parties.foundation.version import version
 from parties.identity.join_documents import SEAL_FILE
@@ -100,7 +101,7 @@ def _write_backup(
     if keys is not None:
         parts[_KEYS] = snapshot(keys)
     stores = tuple(_stores(parts[_FOLDER].databases))
-    made_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    made_at = iso_time()
     manifest = Manifest(folder.name, made_at, version(), stores, keys is not None)
     with atomic_replacement(to, durable=True, secret=True) as beside, beside.open("wb") as file:
         sink = EncryptingWriter(file, opener)

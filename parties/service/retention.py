@@ -16,11 +16,12 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from parties.federation.result import RESULT
 from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.times import iso_time
 from parties.foundation.untrusted_text import parse_json
 from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
@@ -72,7 +73,7 @@ def sweep(
             if ended is None or most is None or moment - ended < most * _DAY_S:
                 continue
             if names := tuple(name for name in _FILES[what] if (run / name).exists()):
-                found.append(RemovedFiles(str(run), _text(ended), what, names))
+                found.append(RemovedFiles(str(run), iso_time(ended), what, names))
                 if not dry:
                     _remove(run, what, names, moment)
     return tuple(found)
@@ -113,7 +114,7 @@ def removed_at(run: Path, what: str) -> str | None:
 
 def _remove(run: Path, what: str, names: tuple[str, ...], moment: float) -> None:
     """Writes the note first, so that a sweep after a kill removes the rest."""
-    said: dict[str, object] = {"at": _text(moment), "names": list(names)}
+    said: dict[str, object] = {"at": iso_time(moment), "names": list(names)}
     if (run / TRANSCRIPT).exists() and what == TRANSCRIPTS:
         said["transcript_sha256"] = _sha256(run / TRANSCRIPT)
     write_json(run / NOTE, {**_note(run), what: said}, durable=True)
@@ -161,10 +162,6 @@ def _meta(path: Path) -> Iterator[Mapping[str, str]]:
 def _sha256(path: Path) -> str:
     with disk_errors(path, "read"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_json(removed: tuple[RemovedFiles, ...]) -> str:

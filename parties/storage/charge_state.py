@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from parties.foundation.times import iso_time
+
 TABLES = (
     """CREATE TABLE IF NOT EXISTS intended (
     dataset TEXT NOT NULL, config TEXT NOT NULL, run TEXT NOT NULL, method TEXT NOT NULL, rho REAL NOT NULL,
@@ -47,7 +49,7 @@ class IntendedRelease:
     @property
     def when(self) -> str:
         """Time of the intention in ISO 8601, UTC."""
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at))
+        return iso_time(self.at)
 
     def to_dict(self) -> dict[str, object]:
         """Returns the JSON form."""

@@ -1,9 +1,10 @@
 """History of a budget's limits: each change with its time, its author and the reason."""
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from parties.foundation.times import iso_time
 
 LIMIT_TABLE = """CREATE TABLE IF NOT EXISTS limit_change (
     entry INTEGER PRIMARY KEY, dataset TEXT NOT NULL, epsilon_before REAL NOT NULL, delta_before REAL NOT NULL,
@@ -24,7 +25,7 @@ class LimitChange:
     @property
     def when(self) -> str:
         """Time of the change in ISO 8601, UTC."""
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at))
+        return iso_time(self.at)
 
     def to_dict(self) -> dict[str, object]:
         """Returns the JSON form."""

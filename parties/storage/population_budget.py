@@ -9,13 +9,13 @@ Concentrated differential privacy, TCC 2016, section 8.
 """
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta, round_up
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
+from parties.foundation.times import iso_time
 from parties.storage.charge_state import ChargeState
 from parties.storage.limit_history import LimitChange
 from parties.storage.populations import RecordedWord
@@ -91,7 +91,7 @@ class ReleaseCharge:
     @property
     def when(self) -> str:
         """Time of the charge in ISO 8601, UTC."""
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at))
+        return iso_time(self.at)
 
     def to_dict(self) -> dict[str, object]:
         """Returns the JSON form."""

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from parties.config.limits import check_name
 from parties.foundation.errors import StoreError
+from parties.foundation.times import iso_time
 from parties.storage.files import disk_errors
 from parties.storage.table_sketch import KeyedSketch, Likeness
 
@@ -104,7 +105,7 @@ class RecordedWord:
             "run": self.run,
             "resembled": self.resembled,
             "by": self.word.by,
-            "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at)),
+            "when": iso_time(self.at),
         }
 
 

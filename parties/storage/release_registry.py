@@ -20,6 +20,7 @@ from pathlib import Path
 
 from parties.config import Config
 from parties.foundation.errors import StudyReleased
+from parties.foundation.times import iso_time
 from parties.storage.shared_database import SharedDatabase
 
 _KIND = b"SYNR"
@@ -146,7 +147,7 @@ class ReleaseRegistry:
         if row is not None:
             raise StudyReleased(
                 study.folder,
-                f"client {client!r} is in a release of this configuration already, of {_when(row[0])}",
+                f"client {client!r} is in a release of this configuration already, of {iso_time(row[0])}",
             )
 
     def released_elsewhere(self, study: RegisteredFolder) -> bool:
@@ -193,13 +194,9 @@ class ReleaseRegistry:
             raise StudyReleased(
                 study.folder,
                 f"run {study.run} of {study.server}, configuration {study.config[:12]}, was released from {row[0]} "
-                f"({_when(row[1])}, by {self.path}). From here it would be released again, with fresh noise. Expected "
-                "that folder, or a new configuration, which its data owners charge to their budgets anew",
+                f"({iso_time(row[1])}, by {self.path}). From here it would be released again, with fresh noise. "
+                "Expected that folder, or a new configuration, which its data owners charge to their budgets anew",
             )
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 _SOLE_USE_S = 1.0

@@ -163,6 +163,14 @@ INTEGER = {"name": "n", "kind": "integer", "low": 0, "high": 99}
         ({"column": INTEGER}, "array of tables"),
         ({"column": [3]}, "column 1: a table"),
         ({"column": [{**INTEGER, "bin": 3}]}, "column 'n': unknown key 'bin'"),
+        (
+            {
+                "column": [
+                    {"name": "d", "kind": "categorical", "values": "private", "candidate": ["a"]}
+                ]
+            },
+            "unknown key 'candidate'; the keys are atoms, candidates",
+        ),
         ({"column": [{**INTEGER, "kind": "time"}]}, "kind = 'time'; it is one of \"categorical\""),
         ({"column": [{"name": "n", "kind": "integer", "low": 0}]}, "'high' is missing"),
         ({"column": [{**INTEGER, "kind": "real", "low": -(10**400)}]}, "low is more than a double"),

@@ -3,8 +3,7 @@
 Secret: the noise keys.
 """
 
-import time
-
+from parties.foundation.times import iso_time
 from parties.mpc.noise_keys import pack_keys, unpack_keys
 from parties.storage.database import Database
 from protocols.context import NoiseKeys
@@ -49,7 +48,7 @@ class RunState:
 
     def _mark(self, key: str) -> None:
         if self._database.meta(key) is None:
-            self._database.set_meta(key, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+            self._database.set_meta(key, iso_time())
 
     def noise_keys(self) -> NoiseKeys | None:
         """Keys that openings' noise is drawn from, as long as the run lasts. Secret."""
