@@ -39,7 +39,7 @@ from parties.config import ANNEALED, RunSection
 from parties.foundation.errors import StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.report.claims import claims_with_truth, truth_text
-from parties.report.shuffling import shuffling
+from parties.report.shuffling import shuffling, with_released
 from parties.storage.files import write_json
 
 QUALITY = "quality.json"
@@ -181,7 +181,9 @@ def flaim_quality(
     )
     expected = expected_errors(workload, synthetic, intervals, rows=result.total)
     # Likely errors were calibrated on AIM's models; FLAIM's models stop fitting at the noise and have larger errors.
-    return _document(workload, synthetic, intervals, expected, released, result.model)
+    document = _document(workload, synthetic, intervals, expected, released, result.model)
+    pairs = _pairs_in([workload.candidates[one.candidate] for one in released])
+    return document | {"shuffling": with_released(document["shuffling"], len(pairs))}
 
 
 def _declared(population: Sequence[Participant]) -> dict[int, int] | None:
@@ -222,9 +224,7 @@ def _document(
             )
         ],
         "dependencies": related,
-        "shuffling": shuffling(
-            gains, sum(map(len, related.values())), released=len(_pairs_in(measured))
-        ),
+        "shuffling": shuffling(gains, sum(map(len, related.values()))),
     }
 
 

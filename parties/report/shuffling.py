@@ -14,10 +14,9 @@ from mechanisms.value_pairs import ValuePairs
 WOULD_HELP = "More rows, a larger epsilon, fewer columns or fewer cells in each would help."
 
 
-def shuffling(gains: Sequence[PairGain], pairs: int, *, released: int = 0) -> dict[str, Any]:
+def shuffling(gains: Sequence[PairGain], pairs: int) -> dict[str, Any]:
     """Returns the figures of ``pairs`` pairs of columns, of which ``gains`` were measured and are in the model.
 
-    ``released`` is the number of pairs that were measured; it is in the figures if some of them are not in the model.
     Errors are shares of the rows.
     """
     shown = [gain for gain in gains if gain.shown]
@@ -28,7 +27,6 @@ def shuffling(gains: Sequence[PairGain], pairs: int, *, released: int = 0) -> di
     return {
         "pairs": pairs,
         "measured": len(gains),
-        **({"released": released} if released > len(gains) else {}),
         "shown": len(shown),
         "proven": sum(gain.proven for gain in gains),
         "expected": expected,
@@ -44,6 +42,11 @@ def shuffling(gains: Sequence[PairGain], pairs: int, *, released: int = 0) -> di
             for gain in gains
         ],
     }
+
+
+def with_released(found: Mapping[str, Any], pairs: int) -> dict[str, Any]:
+    """Returns the figures with the number of pairs that were measured, if some of them are not in the model."""
+    return {**found, **({"released": pairs} if pairs > found["measured"] else {})}
 
 
 def is_chosen(found: Mapping[str, Any]) -> bool:

@@ -39,7 +39,7 @@ from parties.report.quality import (
     with_truth,
     write_quality,
 )
-from parties.report.shuffling import shuffling
+from parties.report.shuffling import shuffling, with_released
 from parties.report.verdict import verdict
 from parties.session.study import Study
 from tests.mechanisms.tables import domain_of, random_codes
@@ -300,21 +300,23 @@ def test_verdict_tells_pairs_in_the_model_from_those_that_were_measured() -> Non
     """FLAIM measures all pairs, of which the model takes some."""
     said = section(marginal("sex", 0.02), marginal("sex age", 0.5), measured=[["sex", "age"]])
     gain = PairGain(("sex", "age"), 0.04, 0.3, seen=True, proven=False)
-    good = verdict({**said, "shuffling": shuffling([gain], 3, released=3)}, DOMAIN)["good_for"]
+    good = verdict({**said, "shuffling": with_released(shuffling([gain], 3), 3)}, DOMAIN)[
+        "good_for"
+    ]
     assert good[1].startswith(
         "Pairs of columns beyond what columns drawn independently would show: 1 of 1 in the model (3 were measured). "
         "The pairs in the model are expected to be off by 2.0% of the rows"
     )
     assert good[2].startswith("Relations between columns that are together in the model: 1 of 1")
     unseen = verdict(
-        {**said, "shuffling": shuffling([replace(gain, seen=False)], 3, released=3)}, DOMAIN
+        {**said, "shuffling": with_released(shuffling([replace(gain, seen=False)], 3), 3)}, DOMAIN
     )
     assert (
         "noise alone could explain how the columns of the 1 pairs in the model go together"
         in (unseen["not_for"][0])
     )
     # Where all that was measured is in the model, words and figures are as they were.
-    assert shuffling([gain], 3, released=1) == shuffling([gain], 3)
+    assert with_released(shuffling([gain], 3), 1) == shuffling([gain], 3)
 
 
 def test_verdict_says_where_a_run_is_not_better_than_independent_columns() -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import threading
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
 from http import HTTPStatus
