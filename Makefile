@@ -7,6 +7,8 @@ QUALITY := .venv-quality
 # Files of tests that run side by side, WORKERS=0 one after the other. In their order: by number of tests, files of few long ones came last.
 WORKERS ?= 3
 STAMP := $(VENV)/.installed
+# Without bytecode each of the hundreds of processes that tests start would compile the tree anew.
+export PYTHONDONTWRITEBYTECODE :=
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
 .PHONY: help demo test test-slow test-mutants test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl robustness docs pictures setup clean
