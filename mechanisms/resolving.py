@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from mechanisms.aim import Measurement
 from mechanisms.columns import Categorical, Column, Moment, fine_cells, private_of
+from mechanisms.discretising import cells_for
 from mechanisms.domain import Domain
+from mechanisms.private_bins import SEEN
+from mechanisms.private_categories import threshold
+
+_OCCUPIED, _HEAPS, _LEAST_USUAL = 16, 2, 2
+"""A usual column of numbers: its occupied fine cells, its values that heap up, and its least number of cells."""
 
 
 def unmeasured(domain: Domain) -> tuple[int, ...]:
@@ -25,7 +31,22 @@ def unmeasured(domain: Domain) -> tuple[int, ...]:
 
 def stand_in(domain: Domain) -> Domain:
     """Returns the domain with uniform bins, as many as there may be, in place of unmeasured bins."""
-    return replace(domain, columns=tuple(map(_standing_in, domain.columns)))
+    return replace(domain, columns=tuple(_standing_in(c, _most_cells(c)) for c in domain.columns))
+
+
+def usual_stand_in(domain: Domain, *, rows: float, deviation: float) -> Domain:
+    """Returns the domain with uniform bins, as many as ``rows`` rows usually leave, in place of unmeasured bins.
+
+    ``deviation`` is that of a fine cell's noise. Numbers are taken to lie in ``_OCCUPIED`` fine cells and to heap up at
+    two values, categories to have frequencies in proportion to the inverse of their ranks.
+    """
+    return replace(
+        domain,
+        columns=tuple(
+            _standing_in(c, min(_most_cells(c), _usual_cells(c, rows, deviation)))
+            for c in domain.columns
+        ),
+    )
 
 
 def resolve(
@@ -111,12 +132,28 @@ def _is_unmeasured(column: Column) -> bool:
     return private is not None and not private.measured
 
 
-def _standing_in(column: Column) -> Column:
+def _standing_in(column: Column, cells: int) -> Column:
     if column.private is None or column.private.measured:
         return column
-    coarse = column.private.coarse
     if isinstance(column, Categorical):
-        return replace(column, categories=column.categories[: coarse - 1], private=None)
+        return replace(column, categories=column.categories[: cells - 1], private=None)
     if isinstance(column, Moment):
-        return replace(column, private=None, bins=coarse)
-    return replace(column, private=None, bins=coarse, scale="linear")
+        return replace(column, private=None, bins=cells)
+    return replace(column, private=None, bins=cells, scale="linear")
+
+
+def _most_cells(column: Column) -> int:
+    private = private_of(column)
+    return column.size if private is None else private.coarse
+
+
+def _usual_cells(column: Column, rows: float, deviation: float) -> int:
+    """Returns the number of cells that `private_bins.group` or the threshold of categories usually leaves."""
+    if isinstance(column, Categorical) and column.private is not None:
+        candidates = len(column.private.candidates)
+        ranks = math.fsum(1 / rank for rank in range(1, candidates + 1))
+        kept = int(rows / (ranks * threshold(candidates, deviation)))
+        return max(_LEAST_USUAL, 1 + min(kept, candidates))
+    # A cell of so many occupied fine ones is cut in two where its rows exceed the deviation of their sum.
+    seen = (rows / (SEEN * deviation)) ** 2 / _OCCUPIED
+    return max(_LEAST_USUAL, int(min(cells_for(int(rows)) + _HEAPS, seen)))

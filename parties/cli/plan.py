@@ -34,6 +34,7 @@ from parties.mpc.planning.resources import (
     cell_noise,
     estimate_resources,
     server_memory,
+    usual_workload,
 )
 from parties.mpc.planning.validation import check_memory, gigabytes_text, validate_run
 from parties.observability.heartbeat import duration_text
@@ -178,11 +179,12 @@ def make_resource_plan(
         capacity = capacity_for(even, config.clients.rows_per_client)
     declares = declared_capacity(config, capacity)
     declared = config.override({"clients.rows_per_client": declares})
-    needs = estimate_resources(Study(declared, workload), schedule, network=network)
     most = max_joined_rows(declared) if config.sources else declared.max_rows
     total = most if rows is None else rows
+    usual = usual_workload(study, schedule, total)
+    needs = estimate_resources(Study(declared, workload), schedule, usual=usual, network=network)
     first = noise_deviation(schedule.noise, schedule.initial_sigma)
-    cells = cell_noise(workload, total, schedule.noise_sigma, initial_sigma=first)
+    cells = cell_noise(usual, total, schedule.noise_sigma, initial_sigma=first)
     noise = [MethodNoise("distaim", 0, cells)]
     if config.flaim is not None:
         check_flaim(study)

@@ -20,7 +20,14 @@ from mechanisms.moments import UNITS
 from mechanisms.origins import column_in_words, counted
 from mechanisms.plaintext import measure_fine
 from mechanisms.private_categories import ABSENT, MOST_CANDIDATES, PrivateCategories, threshold
-from mechanisms.resolving import coarse_codes, coarse_measurement, resolve, stand_in, unmeasured
+from mechanisms.resolving import (
+    coarse_codes,
+    coarse_measurement,
+    resolve,
+    stand_in,
+    unmeasured,
+    usual_stand_in,
+)
 from mechanisms.sampling import public_generator
 from mechanisms.scale_free import LARGEST_WHOLE, MARKS, STEPS, largest_real, number_starts
 from mechanisms.schema import table_schema
@@ -384,3 +391,31 @@ def test_last_digits_stand_beside_private_values() -> None:
     drawn = decode(chosen, coarse_codes(domain, chosen, codes), public_generator(1))["x"]
     assert set(drawn.str[-3:]) == {".99"}
     assert drawn.astype(float).median() == pytest.approx(np.median(prices), rel=0.1)
+
+
+@pytest.mark.parametrize("deviation", [10.0, 40.0])
+@pytest.mark.parametrize("rows", [300, 3000, 30_000])
+def test_usual_cells_are_about_those_that_a_table_leaves(rows: int, deviation: float) -> None:
+    """Ages, incomes of which half are zero, a skewed code: their cells together, within a factor of two."""
+    draw = np.random.default_rng([rows, int(deviation)])
+    income = np.where(draw.random(rows) < 0.5, 0, draw.lognormal(8, 1, rows).round(2))
+    code = np.array(LIST)[np.minimum(draw.zipf(1.5, rows) - 1, len(LIST) - 1)]
+    age = draw.normal(50, 15, rows).round().astype(int)
+    table = pd.DataFrame({"age": age, "income": income, "code": code}).astype(str)
+    domain = domain_of(
+        column("integer", name="age"),
+        column("real", name="income", decimals=2),
+        column("categorical", name="code", candidates=list(LIST)),
+    )
+    codes = encode(domain, table)
+    histograms = {
+        i: np.bincount(codes[:, i], minlength=size) + draw.normal(0, deviation, size)
+        for i, size in enumerate(domain.shape)
+    }
+    found = sum(resolve(domain, histograms, deviation).shape)
+    usual = usual_stand_in(domain, rows=rows, deviation=deviation)
+    assert 0.5 <= sum(usual.shape) / found <= 2
+    most = stand_in(domain)
+    assert all(a <= b for a, b in zip(usual.shape, most.shape, strict=True))
+    # All rows that there may be leave as many as there may be.
+    assert usual_stand_in(domain, rows=1e9, deviation=deviation).shape[2] == most.shape[2]

@@ -339,6 +339,23 @@ def test_cell_noise_stands_beside_the_average_count() -> None:
     assert coarser["sex",] == cells["sex",]
 
 
+def test_private_columns_are_planned_with_the_cells_that_noise_leaves() -> None:
+    columns = [{"name": f"c{i}", "kind": "integer", "values": "private"} for i in range(6)]
+    config = make_config({"column": columns, "run.input": "rows", "workload.degree": 2})
+    few, many = (
+        make_resource_plan(
+            config, rows=rows, capacity=None, memory=64 * GIGA, network=NetworkAssumptions()
+        )
+        for rows in (300, 10**6)
+    )
+    assert few.needs.usual_model_bytes < 0.2 * many.needs.usual_model_bytes
+    assert few.needs.seconds["estimate"] < many.needs.seconds["estimate"]
+    assert few.noise[0].columns[0].cells < 8 < 30 < many.noise[0].columns[0].cells
+    # Limits are those of all cells that there may be.
+    assert few.needs.server_memory_bytes == many.needs.server_memory_bytes
+    assert few.needs.model == many.needs.model
+
+
 def planned(config: Config, **options: object) -> list[str]:
     values: dict[str, object] = {
         "rows": None,

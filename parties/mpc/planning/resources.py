@@ -24,9 +24,11 @@ import numpy as np
 from mechanisms.accounting import Schedule
 from mechanisms.choosing import joining
 from mechanisms.domain import Clique
+from mechanisms.events import noise_deviation
 from mechanisms.junction_tree import model_cells
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.remaining_error import remaining_error
+from mechanisms.resolving import usual_stand_in
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import CELLS, MALICIOUS, NO_CHECK, Config
@@ -130,7 +132,7 @@ MODEL_TABLES = 10
 PAYLOAD_BYTES_S = 70e6
 ANSWER_S_A_CELL = 130e-9
 OWNER_S, OWNER_S_A_CELL = 0.01, 100e-9
-ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 50e-6, 50e-9
+ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 25e-6, 20e-9
 """Seconds of one step of a fit, for each measured set of columns, and for each cell of the model."""
 CANDIDATE_S = 3e-4
 """Seconds a round for each candidate: its size in the model, its answers, and its remaining error."""
@@ -139,7 +141,7 @@ BATCHES = 25
 """Number of batches if participants come one after the other: 100 of them took 12 to 26 batches."""
 BASIS = (
     "Memory was measured with 9 and 30 million cells and is within a fifth. Seconds are those of three servers on two "
-    "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 50 ns a cell of "
+    "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 20 ns a cell of "
     "the model and iteration) and may be twice as long or half, or otherwise where what is chosen makes the model grow "
     "otherwise than most do."
 )
@@ -212,10 +214,24 @@ def rounds_expected(plan: Schedule) -> int:
     return min(plan.rounds, plan.tree_rounds + _FINER_ROUNDS)
 
 
+def usual_workload(study: Study, plan: Schedule, rows: int) -> Workload:
+    """Workload on the cells that round 0 usually leaves of columns with private values, for a table of ``rows``."""
+    deviation = noise_deviation(plan.noise, plan.initial_sigma)
+    domain = usual_stand_in(study.config.domain, rows=rows, deviation=deviation)
+    return Workload(domain, study.workload.queries, study.config.workload.target)
+
+
 def estimate_resources(
-    study: Study, plan: Schedule, *, network: NetworkAssumptions | None = None
+    study: Study,
+    plan: Schedule,
+    *,
+    usual: Workload | None = None,
+    network: NetworkAssumptions | None = None,
 ) -> ResourceEstimate:
-    """Estimate for a run with all its rounds; for an annealed run, with the typical number of rounds."""
+    """Estimate for a run with all its rounds; for an annealed run, with the typical number of rounds.
+
+    ``usual`` is the workload of the model, if round 0 makes it smaller than it may be (``usual_workload``).
+    """
     offer, costs = UploadSize.of(study), _costs(study, plan)
     total = reduce(Cost.__add__, costs.values())
     first, second, third = total.sent
@@ -227,10 +243,13 @@ def estimate_resources(
     # The server that takes an upload forwards two of its three parts.
     passed_on = 2 * sum(map(sizes.passed_on, range(3))) // 3
     network = network or NetworkAssumptions()
+    usual = usual or study.workload
     growth = usual_growth(
-        study.workload, plan, rounds_expected(plan), limit_mb=study.config.run.max_model_mb
+        usual, plan, rounds_expected(plan), limit_mb=study.config.run.max_model_mb
     )
-    most_s, seconds = _seconds(study, plan, costs=costs, growth=growth, network=network)
+    most_s, seconds = _seconds(
+        study, plan, costs=costs, growth=growth, network=network, usual=usual
+    )
     return ResourceEstimate(
         owner_sent_bytes=offer.sent_bytes,
         owner_form=offer.form,
@@ -391,6 +410,7 @@ def _seconds(
     costs: Mapping[str, Cost],
     growth: Sequence[GrowthStage],
     network: NetworkAssumptions,
+    usual: Workload,
 ) -> tuple[float, Mapping[str, float]]:
     """Maximum seconds of the estimates, and seconds of all phases with a model of usual growth."""
     rate = min(PAYLOAD_BYTES_S, network.bytes_s)
@@ -409,19 +429,19 @@ def _seconds(
         )
         if study.config.run.security == MALICIOUS:
             seconds["share"] += 3 * counted.plan.proof_seconds(counted.rows) / 2
-    answers = study.workload.cells * ANSWER_S_A_CELL + estimate_bytes(study.workload) / rate
+    answers = usual.cells * ANSWER_S_A_CELL + estimate_bytes(usual) / rate
     run, rounds = study.config.run, range(1, rounds_expected(plan) + 1)
     steps = [run.iterations * (s.targets * ITERATION_S_A_TARGET) for s in growth[:-1]]
-    usual = [run.iterations * (s.cells * ITERATION_S_A_CELL) for s in growth[:-1]]
+    visits = [run.iterations * (s.cells * ITERATION_S_A_CELL) for s in growth[:-1]]
     steps.append(run.final_iterations * growth[-1].targets * ITERATION_S_A_TARGET)
-    usual.append(run.final_iterations * growth[-1].cells * ITERATION_S_A_CELL)
+    visits.append(run.final_iterations * growth[-1].cells * ITERATION_S_A_CELL)
     shares = [plan.spent_after(number) / plan.rho for number in rounds]
     grown = [_model_cells(study.workload, run.max_model_mb * share) for share in shares]
     visited = run.iterations * sum(grown) + run.final_iterations * grown[-1]
     answers += len(study.workload.candidates) * CANDIDATE_S
     each = (rounds_expected(plan) + 1) * answers + sum(steps)
-    seconds["estimate"] = each + sum(usual)
-    most_s = each + max(sum(usual), visited * ITERATION_S_A_CELL)
+    seconds["estimate"] = each + sum(visits)
+    most_s = each + max(sum(visits), visited * ITERATION_S_A_CELL)
     return most_s, {"setup": START_S, **seconds}
 
 
