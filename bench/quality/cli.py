@@ -110,7 +110,7 @@ def _nothing(methods: tuple[str, ...], columns: tuple[str, ...]) -> str:
     """Explains an empty selection: a method does not have every description of the columns."""
     return (
         f"{' and '.join(methods)} with {' or '.join(columns)} columns is nothing to run: private bins are measured with"
-        " aim alone, the real tables and smartnoise have equal bins (uniform), and some tables have no other shape"
+        " aim and standard alone, the real tables and SDV have one description (uniform), and some tables no other"
     )
 
 

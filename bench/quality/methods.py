@@ -20,8 +20,8 @@ from bench.methods.run import run_method
 from bench.methods.settings import ESTIMATED, Settings
 from bench.quality.environment import COPULA, SMARTNOISE, ask
 from bench.quality.pairs import permuted
-from bench.quality.peers import given, peer_columns, written_back
-from bench.quality.tables import RealTable
+from bench.quality.peers import coded, decoded, given, peer_columns, written_back
+from bench.quality.tables import UNIFORM, RealTable
 from mechanisms.domain import Domain
 from mechanisms.resolving import stand_in
 from mechanisms.scores import AIM, REMAINING_ERROR
@@ -83,7 +83,8 @@ def synthesize(
     if method == PERMUTED:
         return permuted(table.train, seed), 0.0
     if method in THEIRS:
-        return _theirs(method, table, budget, folder)
+        domain = None if columns == UNIFORM else table.domains[columns]
+        return _theirs(method, table, domain, budget, seed, folder)
     return _ours(method, table, table.domains[columns], budget, seed)
 
 
@@ -124,19 +125,22 @@ def _ours(
 
 
 def _theirs(
-    method: str, table: RealTable, budget: Budget, folder: Path
+    method: str, table: RealTable, domain: Domain | None, budget: Budget, seed: int, folder: Path
 ) -> tuple[pd.DataFrame, float]:
+    """Asks a third party's method, with codes of ``domain`` as labels, or without it in its own way."""
     train, out = folder / "train.csv", folder / "synthetic.csv"
-    given(table).to_csv(train, index=False)
+    frame = given(table) if domain is None else coded(table, domain)
+    frame.to_csv(train, index=False)
     program, name = THEIRS[method]
     request: dict[str, object] = {
         "method": name,
         "train": str(train),
         "out": str(out),
-        "columns": peer_columns(table),
+        "columns": peer_columns(table) if domain is None else [{"name": n} for n in frame],
     }
     if method not in NOT_PRIVATE:
         request |= {"epsilon": budget.epsilon, "delta": budget.delta}
     answer = ask(program, request, limit_s=budget.limit_s)
     drawn = pd.read_csv(out, dtype=str, keep_default_na=False)
-    return written_back(table, drawn), float(str(answer["seconds"]))
+    back = written_back(table, drawn) if domain is None else decoded(domain, drawn, seed)
+    return back, float(str(answer["seconds"]))

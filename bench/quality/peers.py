@@ -2,7 +2,8 @@
 
 Other synthesizers get the knowledge that our methods have with equal bins. Of an ugly table (`bench.quality.ugly`) they
 get what a careful person would make of it: plain numbers, and beside a column with marks a column of categories that
-names the mark there, or that there is none.
+names the mark there, or that there is none. With `coded` they get the cells of our shaped columns as labels instead,
+the best description that there is, and what they draw is written by our columns.
 """
 
 import math
@@ -15,11 +16,25 @@ from bench.quality.forms import FORMS, plain
 from bench.quality.tables import UNIFORM, RealTable
 from bench.quality.ugly import MARKS
 from mechanisms.column_parts import DEFAULT_BINS
-from mechanisms.domain import Integer, Real
+from mechanisms.domain import Domain, Integer, Real
+from mechanisms.sampling import public_generator
+from mechanisms.table import decode, encode
 
 _LABELS = 32
 """Whole numbers of at most this many values are labels to others; more values have bins, as many as ours."""
 _BESIDE = " (mark)"
+
+
+def coded(table: RealTable, domain: Domain) -> pd.DataFrame:
+    """Returns the rows to synthesise from as codes of ``domain``, a label for each cell."""
+    codes = encode(domain, table.train, source=table.name, ignore_extra=True)
+    return pd.DataFrame(codes, columns=list(domain.names)).astype(str)
+
+
+def decoded(domain: Domain, drawn: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Returns rows of codes that others drew as text, numbers drawn within their cells."""
+    codes = drawn[list(domain.names)].to_numpy(np.int32)
+    return decode(domain, codes, public_generator(seed))
 
 
 def peer_columns(table: RealTable) -> list[dict[str, object]]:

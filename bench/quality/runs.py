@@ -17,6 +17,7 @@ import pandas as pd
 
 from bench.metrics import auc_on_held_out
 from bench.quality.environment import SCORE, NotWithinError, ThirdPartyError, ask
+from bench.quality.forms import FORMS
 from bench.quality.methods import (
     FEDERATED,
     NOT_PRIVATE,
@@ -106,8 +107,8 @@ class Record:
     """Result of a job.
 
     `shapes` and `pairs` are the score's, 0 to 1; `distance` is that of pairs in values (`bench.quality.pairs`); `auc`
-    of trees trained on the synthetic rows and tested on held-out ones; `error` of our methods' workload, 0 to 2, on the
-    cells of equal bins for any columns; `kept` is the kept part of the atoms' rows: the sum of min(real, synthetic)
+    of trees trained on the synthetic rows and tested on held-out ones; `error` of 64 marginals, 0 to 2, on the cells of
+    equal bins for any columns; `kept` is the kept part of the atoms' rows: the sum of min(real, synthetic)
     by that of real; None without atoms. Of an ugly table `survived` is the share of its checks that pass, `lost` the
     names of the others (`bench.quality.survival`).
     `failed` is the reason for a missing result, and `late` is True if the run needed more processor time than it had;
@@ -140,10 +141,10 @@ class Record:
 def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
     """Returns the descriptions that a method is run with.
 
-    smartnoise has equal bins alone, private ones are central AIM's here, and some tables have no other.
+    SDV has a description of its own, private bins are central AIM's here, and some tables have no other.
     """
     domains = load_table(dataset, rows).domains
-    one = method in (REAL, PERMUTED, *THEIRS) or domains[UNIFORM] == domains[SHAPED]
+    one = method in (REAL, PERMUTED, *NOT_PRIVATE) or domains[UNIFORM] == domains[SHAPED]
     given = (UNIFORM,) if one else (UNIFORM, SHAPED)
     found = method in ("aim", "standard") and domains[PRIVATE] != domains[UNIFORM]
     return (*given, PRIVATE) if found else given
@@ -170,7 +171,7 @@ def measure(job: Job) -> Record:
         shapes=round(float(str(answer["shapes"])), 4),
         pairs=round(float(str(answer["pairs"])), 4),
         auc=_auc(table, drawn),
-        error=workload_error_of(table, drawn) if job.method in (PERMUTED, *OURS) else None,
+        error=workload_error_of(table, drawn) if _has_cells(job) else None,
         distance=round(
             pair_distance(table.plain(table.train), table.plain(drawn), table.numbers), 4
         ),
@@ -183,6 +184,13 @@ def measure(job: Job) -> Record:
         seconds=round(seconds, 2),
         scorer=str(answer["scorer"]),
     )
+
+
+def _has_cells(job: Job) -> bool:
+    """True if all that a method draws is a value of the domain, so that its marginals have an error."""
+    if job.method in (PERMUTED, *OURS):
+        return True
+    return job.method in THEIRS and job.method not in NOT_PRIVATE and job.dataset not in FORMS
 
 
 def atom_shares(table: RealTable, drawn: pd.DataFrame) -> tuple[Atom, ...]:

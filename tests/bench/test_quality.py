@@ -20,7 +20,7 @@ from bench.experiment.documents import alone
 from bench.networks import ROOT
 from bench.quality.environment import SCORE, VARIABLE, NotWithinError, ask
 from bench.quality.methods import Budget
-from bench.quality.peers import peer_columns
+from bench.quality.peers import coded, decoded, peer_columns
 from bench.quality.report import RUNS
 from bench.quality.runs import Job, atom_shares, columns_of, workload_error_of
 from bench.quality.tables import PRIVATE, SHAPED, UNIFORM, features, load_table, private, uniform
@@ -114,7 +114,8 @@ def test_quality_measures_before_and_after_and_runs_nothing_twice(
 def test_quality_records_a_third_partys_failure_with_its_last_word(
     asked: Callable[[], list[list[object]]], tmp_path: Path
 ) -> None:
-    result = quality("--method", "smartnoise-aim", "--limit", "60", "--output", str(tmp_path))
+    chosen = ["--method", "smartnoise-aim", "--columns", UNIFORM]
+    result = quality(*chosen, "--limit", "60", "--output", str(tmp_path))
     assert result.exit_code == 0, result.output
     (entry,) = RUNS.read(tmp_path)
     assert entry.record.failed == "smartnoise.py failed: MemoryError: no room"
@@ -162,7 +163,12 @@ def test_page_says_where_a_synthesizer_needed_more_than_it_was_given(
     program.write_text(f"#!{sys.executable}\nwhile True: pass\n")
     program.chmod(0o700)
     monkeypatch.setenv(VARIABLE, str(program))
-    assert quality("--method", "smartnoise-mst", "--limit", "1", *folder).exit_code == 0
+    assert (
+        quality(
+            "--method", "smartnoise-mst", "--columns", UNIFORM, "--limit", "1", *folder
+        ).exit_code
+        == 0
+    )
     assert [entry.record.late for entry in RUNS.read(tmp_path / "out")] == [True, None]
     page = (tmp_path / "out" / "quality.md").read_text()
     assert "| table | real | smartnoise-mst |" in page
@@ -239,6 +245,19 @@ def test_smartnoise_is_told_the_bounds_and_bins_that_equal_bins_have(asked: obje
     assert cost.max() <= high <= 1.03 * cost.max()
     assert columns["group"] == {"name": "group"}
     assert columns["DEATH_EVENT"] == {"name": "DEATH_EVENT"}
+
+
+def test_smartnoise_is_given_the_cells_of_shaped_columns_as_labels(asked: object) -> None:
+    assert columns_of("heart_failure", "smartnoise-mst", 300) == (UNIFORM, SHAPED)
+    assert columns_of("heart_failure", "sdv-copula", 300) == (UNIFORM,)
+    table = load_table("heart_failure", 300)
+    domain = table.domains[SHAPED]
+    labels = coded(table, domain)
+    assert labels.nunique()["cost"] <= domain.shape[domain.names.index("cost")]
+    # What is drawn comes back in the table's own writing, in the cells that were drawn.
+    back = decoded(domain, labels.iloc[::-1].reset_index(drop=True), seed=1)
+    assert (encode(domain, back) == labels.to_numpy(int)[::-1]).all()
+    assert (back["cost"] == "0").mean() == (table.train["cost"] == "0").mean()
 
 
 def test_atom_shares_compares_numbers_and_not_spellings(asked: object) -> None:
