@@ -238,8 +238,7 @@ class Domain:
                         f'categories = ["{NO}", "{YES}"]'
                     )
             self._check_missing(split, modelled)
-            first = modelled[split.parts[0]]
-            known = first.values if isinstance(first, Categorical) else first.marks
+            known = _known_marks(modelled[split.parts[0]])
             if unknown := [mark for mark in split.marks if mark not in known]:
                 raise DomainError(
                     f"[[split]] column = {split.column!r}: the mark {unknown[0]!r} is none of {first.name!r}; add it "
@@ -256,7 +255,13 @@ class Domain:
                     )
 
     def _check_missing(self, split: SplitColumn, modelled: Mapping[str, Column]) -> None:
-        """Checks that no spelling of a missing value is the cell of some values, too."""
+        """Checks that a gap can be written, and that no spelling of a missing value is the cell of some values, too."""
+        for place, part in enumerate(split.parts if split.pattern else ()):
+            if modelled[part].missing and split.absent_at(place, self.missing_values) is None:
+                raise DomainError(
+                    f"[[split]] column = {split.column!r}: a missing {part!r} would leave a blank at the end of its cell, "
+                    'which is lost; list a spelling in missing.values that is not empty, such as "NA"'
+                )
         for spelling in self.missing_values:
             values = split.values_of(spelling) if split.pattern else None
             if spelling in split.marks:
@@ -339,6 +344,13 @@ class Domain:
             raise DomainError(
                 f"column {name!r}: its table has an entry for {unknown[0]!r}, which {source!r} has not"
             )
+
+
+def _known_marks(column: Column) -> tuple[str, ...]:
+    """Returns the texts that a column may have beside a pattern; a run may keep some private categories alone."""
+    if not isinstance(column, Categorical):
+        return column.marks
+    return column.values if column.private is None else column.private.candidates
 
 
 def _check_end(split: SplitColumn, column: Column, text: str) -> None:

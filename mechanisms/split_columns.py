@@ -13,7 +13,8 @@ ones; the answer A of the column C is the domain's column ``C: A`` with the cate
 ``split_cells`` makes the columns of a table that was read, ``join_cells`` writes such cells again. Public: the
 description. Secret: the cells, at their owner; an error names up to ten of them, on the owner's machine.
 Limits: answers are written in the listed order, each once. A cell without an answer and a missing one are the same. A
-model may draw a cell of which a part is missing; it is written with nothing in that place ("120/").
+model may draw a cell of which a part is missing; it is written with nothing in that place ("120/"), or where only a
+blank would be left at an end of the cell, with a spelling of a missing value ("EUR NA").
 """
 
 from __future__ import annotations
@@ -140,10 +141,26 @@ class SplitColumn:
                 return absent
             if values[0] in self.marks and all(value == absent for value in values[1:]):
                 return values[0]
-            written = iter("" if missing and value == absent else value for value in values)
+            spelt = [self.absent_at(place, missing) or "" for place in range(len(values))]
+            written = iter(
+                gap if missing and value == absent else value
+                for value, gap in zip(values, spelt, strict=True)
+            )
             return PLACE.sub(lambda _: next(written), self.pattern)
         given = [answer for answer, value in zip(self.answers, values, strict=True) if value == YES]
         return self.separator.join(given) or ("" if "" in missing else absent)
+
+    def absent_at(self, place: int, missing: Sequence[str]) -> str | None:
+        """Returns what is written at a place of the pattern whose value is missing; None if no spelling would do.
+
+        Blanks at the ends of a cell are lost, so that a gap beside one has to be written out.
+        """
+        first, *between, last = PLACE.split(self.pattern)[::2]
+        at_start = place == 0 and not first and between[0][:1].isspace()
+        at_end = place == len(between) and not last and between[-1][-1:].isspace()
+        if not at_start and not at_end:
+            return ""
+        return next((m for m in missing if m.strip() and not any(t in m for t in between)), None)
 
     def to_dict(self) -> dict[str, object]:
         """Returns the ``[[split]]`` table of a configuration."""

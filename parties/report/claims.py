@@ -22,7 +22,7 @@ from mechanisms.column_bounds import (
     value_cells,
     wasserstein,
 )
-from mechanisms.column_values import ColumnValues, number_text
+from mechanisms.column_values import ColumnValues, number_of, number_text
 from mechanisms.columns import Categorical, Column, Moment, Ordered
 from mechanisms.domain import Domain
 from parties.report.columns import distance, mean_of, quantile_of, share_of, text_shares
@@ -277,7 +277,7 @@ def _with_truth(
         of_values = [
             marks.get(item["value"], 0) / real.rows
             if item.get("mark")
-            else share_of(real, _number(column, item["value"]))
+            else share_of(real, number_of(column, item["value"]))
             for item in claim["values"]
         ]
         if len(synthetic.counts) and len(real.counts):

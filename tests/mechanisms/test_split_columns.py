@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from mechanisms.domain import Categorical, Domain, Integer, Moment, Real
 from mechanisms.draft import Draft, draft_of
 from mechanisms.errors import DataError, DomainError
+from mechanisms.private_categories import PrivateCategories
 from mechanisms.private_draft import private_draft
 from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.reading import read_drawn, read_text
+from mechanisms.resolving import coarse_codes, resolve
 from mechanisms.sampling import public_generator
 from mechanisms.schema import table_schema
 from mechanisms.split_columns import NO, YES, SplitColumn, part_of, split_cells
@@ -96,6 +98,32 @@ def test_every_row_that_a_model_may_draw_comes_back(seed: int, missing: tuple[st
     codes = random_codes(domain, 50, seed)
     written = decode(domain, codes, public_generator(seed))
     assert (encode(domain, written) == codes).all()
+
+
+AMOUNTS = Domain(
+    (
+        Categorical("currency", ("EUR", "USD"), missing=True),
+        Integer("amount", 0, 99, missing=True),
+        Integer("from", 0, 99, missing=True),
+        Integer("to", 0, 99, missing=True),
+    ),
+    ("", "NA"),
+    splits=(SplitColumn("price", "{currency} {amount}"), SplitColumn("span", "{from} to {to}")),
+)
+"""Patterns of which a blank would be left at the end of a cell."""
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_gap_beside_a_blank_comes_back(seed: int) -> None:
+    codes = random_codes(AMOUNTS, 50, seed)
+    written = decode(AMOUNTS, codes, public_generator(seed))
+    assert all(cell == cell.strip() for cell in written["price"])
+    assert (encode(AMOUNTS, written) == codes).all()
+
+
+def test_a_gap_beside_a_blank_needs_a_spelling_that_is_not_empty() -> None:
+    with pytest.raises(DomainError, match=r"a missing 'currency' would leave a blank .* \"NA\""):
+        replace(AMOUNTS, missing_values=("",))
 
 
 def test_long_cells_are_split_in_a_time_that_grows_as_they_do() -> None:
@@ -221,6 +249,19 @@ def test_answers_that_are_a_missing_value_are_refused(
     parts = tuple(Categorical(part, (NO, YES)) for part in split.parts)
     with pytest.raises(DomainError, match="is a cell, and a missing value, too"):
         Domain(parts, (missing,), splits=(split,))
+
+
+def test_a_mark_stays_one_where_a_run_does_not_keep_it() -> None:
+    """Marks of a pattern are among the candidates of its first column; a run may keep none of them."""
+    private = PrivateCategories(("EUR", "USD", "n/k"), 4)
+    first = Categorical("currency", private.categories, other="other", private=private)
+    split = SplitColumn("price", "{currency} {amount}", marks=("n/k",))
+    domain = Domain((first, AMOUNTS.columns[1]), ("NA",), splits=(split,))
+    codes = encode(domain, table(price=["EUR 5", "n/k", "USD 7"]))
+    counts = np.array([900.0, 800.0, 0.0, 0.0])
+    resolved = resolve(domain, {0: counts}, 1.0)
+    moved = coarse_codes(domain, resolved, codes)
+    assert decode(resolved, moved, public_generator(1))["price"][1] == "other NA"
 
 
 def test_descriptions_are_in_the_file_the_digest_and_the_schema() -> None:

@@ -284,3 +284,20 @@ def test_marks_are_not_counted_as_missing(missing: bool) -> None:
         if missing:
             share = outcome.claim["missing"]["synthetic"]
             assert share == pytest.approx(texts.count("") / ROWS, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("column", "zero", "text"),
+    [
+        (Real("x", 0.0, 1e6, 100, atoms=(0.0,), decimals=2, form="$#,##0.00"), "$0.00", "$1,234.50"),
+        (Real("x", 0.0, 1e6, 100, atoms=(0.0,), decimals=1, form="0,0%"), "0,0%", "12,5%"),
+        (Integer("x", 0, 1439, 8, atoms=(0,), form="%H:%M"), "00:00", "12:05"),
+    ],
+)
+def test_claims_on_single_values_are_held_against_the_truth_in_any_spelling(
+    column: Real | Integer, zero: str, text: str
+) -> None:
+    texts = [zero] * (ROWS // 2) + [text] * (ROWS - ROWS // 2)
+    claim = released_table(column, texts, 2.0, 1).claim
+    assert claim["wrong"] == []
+    assert {v["value"]: v["true"] for v in claim["values"]}[zero] == pytest.approx(0.5, abs=0.001)
