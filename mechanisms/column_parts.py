@@ -132,6 +132,11 @@ def or_atoms(atoms: Sequence[object]) -> str:
     return f" or {', '.join(map(str, atoms))}" if atoms else ""
 
 
+def up_to(last: str) -> str:
+    """Returns the label of a bin without a lower end; ``last`` is its largest value."""
+    return f"up to {last}"
+
+
 def cell_labels(cells: Cells, firsts: Sequence[str]) -> tuple[str, ...]:
     """Returns the labels of all codes; ``firsts`` are the smallest values of their cells."""
     apart = set(cells.atoms.values())

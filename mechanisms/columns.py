@@ -34,6 +34,7 @@ from mechanisms.column_parts import (
     mark_labels,
     numbers_dict,
     or_atoms,
+    up_to,
     write_marked,
 )
 from mechanisms.date_patterns import Pattern, form_of
@@ -42,7 +43,7 @@ from mechanisms.numbers import Integer, Real, fine_number_cells
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins, check_private
 from mechanisms.private_categories import PrivateCategories
 from mechanisms.sampling import PublicGenerator
-from mechanisms.scale_free import calendar_cells
+from mechanisms.scale_free import calendar_cells, moment_bounds
 
 _SHOWN_CATEGORIES = 8
 
@@ -272,8 +273,10 @@ class Moment:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Label of each code, without the missing one: the first unit of a bin, or "= " an atom."""
+        """Label of each code, without the missing one: the first unit of a bin, or "= " an atom; an open bin's last."""
         firsts = [self._written(first) for first, _ in self.cells.ranges]
+        if has_open_ends(self):
+            firsts[0] = up_to(self._written(self.cells.ranges[0][1]))
         return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def tick(self, moment: str) -> int:
@@ -358,6 +361,15 @@ def private_of(column: Column) -> PrivateBins | PrivateCategories | None:
 def fine_cells(column: Ordered) -> Cells:
     """Returns the cells that a column with private bins has before they are measured."""
     return _fine_moments(column) if isinstance(column, Moment) else fine_number_cells(column)
+
+
+def has_open_ends(column: Ordered) -> bool:
+    """Returns whether the bounds of private bins are those of a public grid, which no value has to come near."""
+    if column.private is None:
+        return False
+    if column.private.free or not isinstance(column, Moment):
+        return column.private.free
+    return (column.low, column.high) == moment_bounds(column.shape, column.kind, column.unit)
 
 
 def written_range(column: Ordered) -> tuple[int, int]:

@@ -43,6 +43,7 @@ from mechanisms.column_parts import (
     mark_labels,
     numbers_dict,
     or_atoms,
+    up_to,
     write_marked,
 )
 from mechanisms.endings import Endings
@@ -142,6 +143,8 @@ class Integer:
     def labels(self) -> tuple[str, ...]:
         """Label of each code, without the missing one: the lower end of a bin, or "= " an atom."""
         firsts = [self.text_of(first) for first, _ in self.cells.ranges]
+        if self.private is not None and self.private.free:
+            firsts[0] = up_to(self.text_of(self.cells.ranges[0][1]))
         return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def code_of(self, value: str) -> int | None:
@@ -286,6 +289,8 @@ class Real:
             lower = tuple(f"{edge:.4g}" for edge in self.bin_edges[:-1])
             return lower + mark_labels(self.marks)
         firsts = [f"{first / 10**self.places:.4g}" for first, _ in self.cells.ranges]
+        if self.private is not None and self.private.free:
+            firsts[0] = up_to(f"{self.cells.ranges[0][1] / 10**self.places:.4g}")
         return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def code_of(self, value: str) -> int | None:

@@ -16,6 +16,8 @@ CLAIMS_NOTE = (
     "of the rows in another one. Between the two figures of a column the real one lies. Both take the worst place that "
     "a value may have in its bin, so a wide bin makes wide figures."
 )
+_NO_BOUND = "no bound"
+"""Figure of a mean, and of distances, of a column whose bins end nowhere: a few rows may be as far as they like."""
 _QUANTILES = ("0.1", "0.5", "0.9")
 
 
@@ -56,8 +58,8 @@ def claim_rows(claims: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
             str(claim["column"]),
             _at_most(claim["off"]),
             _at_most(claim["lost"]) if number(claim["lost"]) else "",
-            *(_interval(optional(claim, "quantiles").get(q)) for q in _QUANTILES),
-            _interval(claim.get("mean")),
+            *(_interval(optional(claim, "quantiles").get(q), _open_ends(claim)) for q in _QUANTILES),
+            _NO_BOUND if _open_ends(claim) and "mean" in claim else _interval(claim.get("mean")),
         )
         for claim in claims
     ]
@@ -73,7 +75,9 @@ def _row(claim: Mapping[str, object], *, truth: bool) -> list[str]:
         for text, real in zip(texts, beside, strict=True)
     ]
     moved = _at_most(claim["moved_of_range"]) if "moved_of_range" in claim else ""
-    if "moved_of_range" in true:
+    if moved and _open_ends(claim):
+        moved = _NO_BOUND
+    elif "moved_of_range" in true:
         moved += f" ({_percent(true['moved_of_range'])})"
     held = ", ".join(map(str, items(claim.get("wrong")))) or "nothing"
     return [*cells, moved, *([_percent(true["off"]), held] if truth else [])]
@@ -95,11 +99,26 @@ def _values(claim: Mapping[str, object]) -> list[list[object]]:
     ]
 
 
-def _interval(value: object) -> str:
-    if not isinstance(value, Mapping):
-        return ""
+def _open_ends(claim: Mapping[str, object]) -> Mapping[str, object]:
+    """Returns the ends of a claim's bins that bound nothing; empty if all figures are bounds."""
+    return optional(claim, "open")
+
+
+def _bin_text(value: Mapping[str, object], ends: Mapping[str, object]) -> str:
+    """Returns an interval in words; an end among the open ``ends`` is none."""
     low, high = _plain(value["low"]), _plain(value["high"])
-    return low if low == high else f"{low} to {high}"
+    if low == high:
+        return low
+    below, above = value["low"] == ends.get("low"), value["high"] == ends.get("high")
+    if below and above:
+        return "any value"
+    if below:
+        return f"up to {high}"
+    return f"from {low} on" if above else f"{low} to {high}"
+
+
+def _interval(value: object, ends: Mapping[str, object] | None = None) -> str:
+    return _bin_text(value, ends or {}) if isinstance(value, Mapping) else ""
 
 
 def _plain(value: object) -> str:

@@ -23,7 +23,7 @@ from mechanisms.column_bounds import (
     wasserstein,
 )
 from mechanisms.column_values import ColumnValues, number_of, number_text
-from mechanisms.columns import Categorical, Column, Moment, Ordered
+from mechanisms.columns import Categorical, Column, Moment, Ordered, has_open_ends
 from mechanisms.domain import Domain
 from parties.report.columns import distance, mean_of, quantile_of, share_of, text_shares
 
@@ -142,6 +142,7 @@ def _document(
     ``off`` is the bound for sets of cells, ``single`` the bound for one cell.
     """
     document: Claim = {"column": column.name, "kind": column.kind}
+    document |= {"open": ends} if (ends := open_ends(column)) else {}
     document |= {"off": 1.0, "lost": 0.0} if bounds is None else _off(column, cells, bounds, off)
     document |= _missing(column, shares, single)
     if bounds is not None:
@@ -217,8 +218,11 @@ def _interval(column: Ordered, low: float, high: float) -> Claim:
 
 
 def open_ends(column: Ordered) -> Claim:
-    """Returns the ends of a public grid that stands for all numbers, as claims have them; empty for other columns."""
-    if column.private is None or not column.private.free:
+    """Returns the ends of a public grid that stands for all numbers or dates, as claims have them; empty for others.
+
+    A figure that is one of these ends bounds nothing.
+    """
+    if not has_open_ends(column):
         return {}
     cells = value_cells(column, fine=True)
     return _interval(column, cells.ranges[0][0], cells.ranges[-1][1])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mechanisms.aim import AimResult, Estimate, Measurement
 from mechanisms.column_values import ColumnValues, column_values
-from mechanisms.columns import Moment
+from mechanisms.columns import Moment, Ordered
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.events import noise_deviation
 from mechanisms.model import Model
@@ -24,6 +24,7 @@ from mechanisms.resolving import coarse_measurement, resolve, unmeasured
 from mechanisms.sampling import public_generator
 from mechanisms.table import encode
 from mechanisms.workload import draw_workload
+from parties.report.claimed import claim_rows, claims_values
 from parties.report.claims import claims_with_truth, column_claims
 from parties.report.quality import aim_quality
 from parties.report.verdict import verdict
@@ -301,3 +302,28 @@ def test_claims_on_single_values_are_held_against_the_truth_in_any_spelling(
     claim = released_table(column, texts, 2.0, 1).claim
     assert claim["wrong"] == []
     assert {v["value"]: v["true"] for v in claim["values"]}[zero] == pytest.approx(0.5, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Integer("x", -(10**15), 10**15, missing=True, private=PrivateBins(free=True)),
+        Real("x", -1e12, 1e12, missing=True, decimals=2, private=PrivateBins(free=True)),
+        Moment("x", "date", "0001-01-01", "9999-12-31", "day", private=PrivateBins()),
+        Moment("x", "date", "0001-01-01", "9999-12-31", "day", private=PrivateBins(free=True)),
+    ],
+    ids=["whole", "cents", "date between any bounds", "date"],
+)
+def test_no_table_shows_an_end_of_a_public_grid_as_a_bound(column: Ordered) -> None:
+    rng = np.random.default_rng(1)
+    texts = written(column, np.floor(even(rng) / 100), rng)
+    outcome = released_table(column, texts, 20.0, 1)
+    assert outcome.claim["wrong"] == []
+    ((_, _, _, least, _, most, mean),) = claim_rows([outcome.claim])
+    assert re.fullmatch(r"up to [\d.-]+|any value", least)
+    assert re.fullmatch(r"from [\d.-]+ on|any value", most)
+    assert mean == "no bound"
+    shown = claims_values({"columns": [outcome.claim], "confidence": 0.95})
+    assert shown is not None
+    assert not re.search(r"e\+1\d|0{12}|0001-01-01|9999-12-31", str(shown))
+    assert column.labels[0].startswith("up to ")
