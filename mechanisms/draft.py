@@ -103,13 +103,24 @@ _Reading: TypeAlias = MomentReading | NumberReading
 
 
 @dataclass(frozen=True, slots=True)
+class Unlisted:
+    """A column of which a draft may not show its values, with a template of the ``tables`` that would describe it.
+
+    Each of the tables has its name, "column" or "split", and its keys.
+    """
+
+    column: str
+    tables: tuple[tuple[str, Mapping[str, object]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A drafted ``domain``, with ``notes`` on the values read for each column.
 
     ``left_out`` has the columns that were left out and why. ``read_as`` is the dialect recognised, ``questions`` are
     about ambiguous readings, and ``skipped`` has the parts of the file that are not in the table. A ``private`` draft
-    contains no value of the table, and names the columns whose values are left ``to_list``
-    (`mechanisms.private_draft`). ``person`` is the column that identifies persons with several rows, left out as well.
+    contains no value of the table, and leaves columns ``unlisted`` (`mechanisms.private_draft`). ``person`` is the
+    column that identifies persons with several rows, left out as well.
     """
 
     domain: Domain
@@ -119,8 +130,13 @@ class Draft:
     questions: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     private: bool = False
-    to_list: tuple[str, ...] = ()
+    unlisted: tuple[Unlisted, ...] = ()
     person: PersonKey | None = None
+
+    @property
+    def to_list(self) -> tuple[str, ...]:
+        """Names of the columns whose values are left to be listed."""
+        return tuple(each.column for each in self.unlisted)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

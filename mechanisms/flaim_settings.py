@@ -218,6 +218,17 @@ class FlaimSettings:
         """
         return self.turns < self.rounds and max(0, number - 1) >= self.turns
 
+    def counted(self, number: int) -> int:
+        """Returns a round's number as people count: the first sums are the first round where clients choose nothing."""
+        return number if self.chosen else max(1, number)
+
+    def round_text(self, number: int) -> str:
+        """Returns a round's number in words, such as "round 3 of 10"."""
+        before = "" if self.counted(number) else "single columns before "
+        return f"{before}round {self.counted(number) or 1}" + (
+            "" if self.annealed else f" of {self.rounds}"
+        )
+
     def common(self, workload: Workload) -> tuple[int, ...]:
         """Returns the candidates that a sum over all participants measures: columns, and for ``pairs`` pairs."""
         pairs = self.variant == "pairs"

@@ -1,48 +1,73 @@
 """A draft without any value of its table: names, kinds and spellings of columns alone.
 
 Numbers and dates have values = "private": a run finds bounds and bins by noisy counts. Times of day have private bins
-within a day. Categories cannot be drafted so: such columns are left to be listed from a code book.
+within a day. Categories cannot be drafted so: such columns are left to be listed from a code book, with a template of
+what would describe each, as are cells with several answers, with words around numbers, or with signs that numbers of
+any size may have, too.
 
-The result is public, apart from names, kinds, decimals, units and formats of columns and the file's dialect, which the
-table's header and form reveal. Limits: those of `mechanisms.scale_free`; texts among numbers (``marks``) have to
-be listed.
+The result is public, apart from names, kinds, decimals, units, formats and separators of columns and the file's
+dialect, which the table's header and form reveal. Limits: those of `mechanisms.scale_free`; texts among numbers
+(``marks``) have to be listed.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mechanisms.columns import Categorical, Ordered
+from mechanisms.column_parts import PRIVATE
+from mechanisms.columns import Categorical, Column, Ordered
 from mechanisms.domain import Domain
-from mechanisms.draft import KNOWN_MISSING, Draft
-from mechanisms.errors import DataError
+from mechanisms.draft import KNOWN_MISSING, Draft, Unlisted
+from mechanisms.errors import DataError, DomainError
 from mechanisms.private_columns import without_values
 from mechanisms.provenance import WHOLE, Provenance
+from mechanisms.split_columns import NO, YES, SplitColumn, part_of
+from mechanisms.split_draft import separator_of
 
 _BOUNDS = "public: the hours of a day"
+_GAP = "..."
+"""Place of a value in a template."""
+_SAID: Mapping[str, object] = {"from": f"public: {_GAP}"}
+_OF_ANY_SIZE = ("name", "kind", "missing", "decimals", "unit", "format")
+"""Keys of a column that stand beside bounds, too."""
 
 
 def private_draft(draft: Draft) -> Draft:
     """Returns the draft without the values that were read, also in notes, reasons and questions.
 
-    ``to_list`` names the columns that are left to be described.
+    ``unlisted`` has the columns that are left to be described.
 
     Raises ``DataError`` if no column of numbers or dates is left.
     """
-    drafted, columns, to_list = draft.domain, list[Ordered](), list[str]()
+    drafted, columns, unlisted = draft.domain, list[Ordered](), list[Unlisted]()
+    by_name = {column.name: column for column in drafted.columns}
+    splits, hidden = list[SplitColumn](), set[str]()
     # Answers are values of the table, and so are words around numbers.
-    without = [replace(split, marks=()) for split in drafted.splits]
-    shown = [s for s in without if s.pattern and not any(map(str.isalnum, "".join(s.literals)))]
-    read = [split for split in without if split not in shown]
-    to_list += [split.column for split in read]
-    hidden = {part for split in read for part in split.parts}
+    for split in (replace(split, marks=()) for split in drafted.splits):
+        parts = [by_name[part] for part in split.parts]
+        if split.answers:
+            unlisted.append(_with_answers(split.column, split.separator))
+        elif any(map(str.isalnum, "".join(split.literals))):
+            pattern = _GAP.join(f"{{{part}}}" for part in split.parts)
+            unlisted.append(_with_pattern(split.column, pattern, list(map(_keys_of, parts))))
+        elif not _is_readable(split, parts):
+            tables = list(map(_bounded_keys_of, parts))
+            unlisted.append(_with_pattern(split.column, split.pattern, tables))
+        else:
+            splits.append(split)
+            continue
+        hidden |= set(split.parts)
     for column in drafted.columns:
         if column.name in hidden:
             continue
-        if isinstance(column, Categorical):
-            to_list.append(column.name)
-        else:
+        if not isinstance(column, Categorical):
             columns.append(without_values(column))
+        elif separator := separator_of(dict.fromkeys(column.categories, 1)):
+            unlisted.append(_with_answers(column.name, separator))
+        else:
+            unlisted.append(Unlisted(column.name, (("column", _keys_of(column)),)))
     if not columns:
         raise DataError(
             "no column of numbers or dates is there, and categories cannot be drafted without the table's values; "
@@ -51,14 +76,59 @@ def private_draft(draft: Draft) -> Draft:
     domain = Domain(
         tuple(columns),
         KNOWN_MISSING,
-        ignore=(*drafted.ignore, *to_list),
+        ignore=(*drafted.ignore, *(each.column for each in unlisted)),
         format=drafted.format,
         provenance=tuple(
             Provenance(column.name, ((WHOLE, _BOUNDS),))
             for column in columns
             if column.private is not None and not column.private.free
         ),
-        splits=tuple(shown),
+        splits=tuple(splits),
     )
-    person, listed = draft.person, tuple(to_list)
-    return Draft(domain, (), (), draft.read_as, private=True, to_list=listed, person=person)
+    return Draft(
+        domain,
+        (),
+        (),
+        draft.read_as,
+        private=True,
+        unlisted=tuple(unlisted),
+        person=draft.person,
+    )
+
+
+def _with_answers(column: str, separator: str) -> Unlisted:
+    """Returns the template of a column with several answers in a cell."""
+    split = {"column": column, "separator": separator, "answers": [_GAP]}
+    answer = {"name": part_of(column, _GAP), "kind": "categorical", "categories": [NO, YES]}
+    return Unlisted(column, (("split", split), ("column", {**answer, **_SAID})))
+
+
+def _with_pattern(column: str, pattern: str, parts: Sequence[Mapping[str, object]]) -> Unlisted:
+    """Returns the template of a column with several values in a cell."""
+    split = {"column": column, "pattern": pattern}
+    return Unlisted(column, (("split", split), *(("column", part) for part in parts)))
+
+
+def _keys_of(column: Column) -> Mapping[str, object]:
+    """Returns the template of a column that any value may be in."""
+    if isinstance(column, Categorical):
+        return {"name": column.name, "kind": column.kind, "categories": [_GAP], **_SAID}
+    return without_values(column).to_dict()
+
+
+def _bounded_keys_of(column: Column) -> Mapping[str, object]:
+    """Returns the template of a column with bounds, so that no number has a sign that its pattern has."""
+    if isinstance(column, Categorical):
+        return _keys_of(column)
+    keys = {k: v for k, v in without_values(column).to_dict().items() if k in _OF_ANY_SIZE}
+    return {**keys, "low": _GAP, "high": _GAP, "bins": PRIVATE, **_SAID}
+
+
+def _is_readable(split: SplitColumn, parts: Sequence[Column]) -> bool:
+    """Returns whether cells can be split, of whatever size and sign their numbers are."""
+    if any(isinstance(part, Categorical) for part in parts):
+        return False
+    columns = tuple(without_values(part) for part in parts if not isinstance(part, Categorical))
+    with contextlib.suppress(DomainError):
+        return bool(Domain(columns, KNOWN_MISSING, splits=(split,)).splits)
+    return False

@@ -99,7 +99,7 @@ def domain(
         }
         click.echo(json.dumps(document, indent=2))
         return
-    _summarise(replace(seen, to_list=draft.to_list))
+    _summarise(replace(seen, unlisted=draft.unlisted))
     if out is None:
         click.echo(text, nl=False)
         return

@@ -69,7 +69,8 @@ async def run_simulation(trial: Trial, folder: RunFolder, *, progress: Progress)
     heartbeat = Heartbeat(progress, rounds=rounds)
 
     def on_round(done: FlaimRound) -> None:
-        heartbeat.progress.event("rounds", f"round {done.round} done", done=done.round)
+        number, text = settings.counted(done.round), settings.round_text(done.round)
+        heartbeat.progress.event("rounds", f"{text} done", done=number)
 
     async with heartbeat.running():
         with heartbeat.activity("estimating the model"):

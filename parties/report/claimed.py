@@ -58,7 +58,10 @@ def claim_rows(claims: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
             str(claim["column"]),
             _at_most(claim["off"]),
             _at_most(claim["lost"]) if number(claim["lost"]) else "",
-            *(_interval(optional(claim, "quantiles").get(q), _open_ends(claim)) for q in _QUANTILES),
+            *(
+                _interval(optional(claim, "quantiles").get(q), _open_ends(claim))
+                for q in _QUANTILES
+            ),
             _NO_BOUND if _open_ends(claim) and "mean" in claim else _interval(claim.get("mean")),
         )
         for claim in claims

@@ -5,6 +5,7 @@ Secret until the owner has replaced or confirmed the marked values: they were re
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 
 import tomli_w
 
@@ -91,10 +92,10 @@ def _private_head(draft: Draft) -> str:
 # such as all codes of a classification, a run keeps the frequent ones by noisy counts: values = "private" and
 # candidates = "codes.txt", a file with a code on each line, instead of categories.
 """
-    for name in draft.to_list:
-        table = tomli_w.dumps({"name": name, "kind": "categorical", "categories": [""]})
-        lines = ["[[column]]", *table.replace('""', '"..."').splitlines(), 'from = "public: ..."']
-        text += _comments(lines) + "\n"
+    for unlisted in draft.unlisted:
+        for table, keys in unlisted.tables:
+            text += _comments([f"[[{table}]]", *starmap(_short_line, keys.items())])
+        text += "\n"
     return text
 
 
@@ -195,6 +196,13 @@ def _line(key: str, value: object) -> str:
         return tomli_w.dumps({key: value}).rstrip("\n")
     entries = (tomli_w.dumps({str(k): v}).rstrip("\n") for k, v in value.items())
     return f"{key} = {{ {', '.join(entries)} }}"
+
+
+def _short_line(key: str, value: object) -> str:
+    """A key and its value in one line of TOML."""
+    if not isinstance(value, list):
+        return _line(key, value)
+    return f"{key} = [{', '.join(json.dumps(each, ensure_ascii=False) for each in value)}]"
 
 
 def _columns(draft: Draft) -> str:

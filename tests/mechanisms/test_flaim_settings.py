@@ -199,3 +199,11 @@ def test_sum_noise_of_the_server_is_one_discrete_gaussian() -> None:
     noise = FlaimSettings.preset("naive", rho=RHO).sum_noise(20.0)
     assert noise.event == DiscreteGaussianEvent(20.0)
     assert (noise.scale, noise.variance, noise.deviation(7)) == (1, 0, 20.0)
+
+
+def test_rounds_are_counted_from_one_and_end_with_the_last() -> None:
+    pairs, naive = (FlaimSettings.preset(v, rho=RHO, rounds=2) for v in ("pairs", "naive"))
+    # Pairs have no round 1: their first sums are the first round.
+    assert [pairs.round_text(n) for n in (0, 2)] == ["round 1 of 2", "round 2 of 2"]
+    assert naive.round_text(0) == "single columns before round 1 of 2"
+    assert [naive.round_text(n) for n in (1, 2)] == ["round 1 of 2", "round 2 of 2"]

@@ -435,6 +435,35 @@ def test_a_private_draft_has_no_word_around_numbers() -> None:
     assert "HIV" not in draft_text("t.csv", draft)
 
 
+def test_a_private_draft_shows_how_to_describe_what_it_leaves_out() -> None:
+    """Answers, also where few combinations made categories of them; words; signs that numbers of any size have, too."""
+    colours = ["red", "blue", "green", "red;blue", "red;green", "blue;green", "red;blue;green"]
+    drafts = drafted(
+        x=answers(";"),
+        few=[colours[i % 7] for i in range(ROWS)],
+        words=[f"{i % 90} at {i % 70}.5 bar" for i in range(ROWS)],
+        span=[f"{i % 37}-{i % 41}.5" for i in range(ROWS)],
+        y=["a", "b"] * (ROWS // 2),
+        p=pressures(1),
+    )
+    text = draft_text("t.csv", private_draft(drafts))
+    head, _, _ = text.partition("[run]")
+    described = [line[4:] for line in head.splitlines() if line.startswith("#   ")]
+    columns = tomllib.loads("\n".join(described))
+    assert columns["split"] == [
+        {"column": "x", "separator": ";", "answers": ["..."]},
+        {"column": "words", "pattern": "{words 1}...{words 2}"},
+        {"column": "span", "pattern": "{span 1}-{span 2}"},
+        {"column": "few", "separator": ";", "answers": ["..."]},
+    ]
+    by_name = {column["name"]: column for column in columns["column"]}
+    assert by_name["few: ..."]["categories"] == ["no", "yes"]
+    assert by_name["y"]["categories"] == ["..."]
+    assert by_name["words 2"]["values"] == "private"
+    assert (by_name["span 2"]["low"], by_name["span 2"]["bins"]) == ("...", "private")
+    assert not set(re.findall(r"red|bar|answer 1", text))
+
+
 def test_a_private_draft_has_no_mark() -> None:
     cells = ["refused by Ms Roe", *pressures(1)[1:]]
     draft = private_draft(drafted(x=cells, y=pressures(2)))

@@ -290,7 +290,11 @@ def test_marks_are_not_counted_as_missing(missing: bool) -> None:
 @pytest.mark.parametrize(
     ("column", "zero", "text"),
     [
-        (Real("x", 0.0, 1e6, 100, atoms=(0.0,), decimals=2, form="$#,##0.00"), "$0.00", "$1,234.50"),
+        (
+            Real("x", 0.0, 1e6, 100, atoms=(0.0,), decimals=2, form="$#,##0.00"),
+            "$0.00",
+            "$1,234.50",
+        ),
         (Real("x", 0.0, 1e6, 100, atoms=(0.0,), decimals=1, form="0,0%"), "0,0%", "12,5%"),
         (Integer("x", 0, 1439, 8, atoms=(0,), form="%H:%M"), "00:00", "12:05"),
     ],

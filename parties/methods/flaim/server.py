@@ -166,7 +166,7 @@ class _FlaimRun:
 
     def activity(self, step: str, number: int) -> str:
         """Returns a step of a round in words."""
-        return f"round {number} of {self.settings.rounds}: {_STEP_TEXTS.get(step, step)}"
+        return f"{self.settings.round_text(number)}: {_STEP_TEXTS.get(step, step)}"
 
     async def compute(
         self, sums: SecureSums, ledger: DurableLedger, heartbeat: Heartbeat
@@ -216,16 +216,17 @@ class _FlaimRun:
     ) -> None:
         """Seals a finished round in the transcript and stores it."""
         if done.lost:
-            text = f"round {done.round} is lost: too few clients were left, nothing was opened"
+            text = f"round {self.settings.counted(done.round)} is lost: too few clients were left, nothing was opened"
         else:
-            text = f"round {done.round} of {self.settings.rounds} done"
+            text = f"{self.settings.round_text(done.round)} done"
         chosen: list[Value] = [*sorted({m.candidate for m in done.measurements if not m.one_way})]
         transcript = sums.record.transcript
         transcript.note(SELECTED, round=done.round, candidates=chosen)
         transcript.seal(round_ended(done.round))
         # A round in the journal is in the sealed transcript.
         self.history.save(done, population)
-        heartbeat.progress.event("round-done", text, done=done.round, lost=done.lost)
+        number = self.settings.counted(done.round)
+        heartbeat.progress.event("round-done", text, done=number, lost=done.lost)
 
     async def _write(self, result: FlaimResult, heartbeat: Heartbeat) -> ResultDigests:
         started, directory = time.perf_counter(), self.session.directory
