@@ -241,8 +241,8 @@ class Domain:
             known = _known_marks(modelled[split.parts[0]])
             if unknown := [mark for mark in split.marks if mark not in known]:
                 raise DomainError(
-                    f"[[split]] column = {split.column!r}: the mark {unknown[0]!r} is none of {first.name!r}; add it "
-                    "to that column's marks"
+                    f"[[split]] column = {split.column!r}: the mark {unknown[0]!r} is none of "
+                    f"{split.parts[0]!r}; add it to that column's marks"
                 )
             texts = PLACE.split(split.pattern)[2::2] if split.pattern else ()
             for part, text in zip(split.parts[:-1], texts, strict=False):
@@ -259,8 +259,8 @@ class Domain:
         for place, part in enumerate(split.parts if split.pattern else ()):
             if modelled[part].missing and split.absent_at(place, self.missing_values) is None:
                 raise DomainError(
-                    f"[[split]] column = {split.column!r}: a missing {part!r} would leave a blank at the end of its cell, "
-                    'which is lost; list a spelling in missing.values that is not empty, such as "NA"'
+                    f"[[split]] column = {split.column!r}: a missing {part!r} would leave a blank at the end of its "
+                    'cell, which is lost; list a spelling in missing.values that is not empty, such as "NA"'
                 )
         for spelling in self.missing_values:
             values = split.values_of(spelling) if split.pattern else None

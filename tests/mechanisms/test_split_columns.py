@@ -461,7 +461,7 @@ def test_a_private_draft_shows_how_to_describe_what_it_leaves_out() -> None:
     assert by_name["y"]["categories"] == ["..."]
     assert by_name["words 2"]["values"] == "private"
     assert (by_name["span 2"]["low"], by_name["span 2"]["bins"]) == ("...", "private")
-    assert not set(re.findall(r"red|bar|answer 1", text))
+    assert not set(re.findall(r"\b(?:red|bar|answer 1)\b", text))
 
 
 def test_a_private_draft_has_no_mark() -> None:
@@ -535,3 +535,9 @@ def test_parts_may_be_of_any_kind() -> None:
     assert isinstance(written, pd.DataFrame)
     assert list(written.columns) == ["stay", "cost"]
     assert (encode(domain, written) == codes).all()
+
+
+def test_a_mark_that_its_first_column_has_not_is_refused() -> None:
+    split = replace(PRESSURE, marks=("refused",))
+    with pytest.raises(DomainError, match="the mark 'refused' is none of 'systolic'; add it"):
+        replace(DOMAIN, splits=(split, DRUGS))
