@@ -10,6 +10,7 @@ The table is secret. Limits: rules of thumb, all in the constants below; kinds a
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,13 @@ from mechanisms.person_rows import PersonKey, find_person_key
 from mechanisms.private_columns import with_private_bins
 from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.reading import read_recognised
-from mechanisms.recognising import NumberReading, ambiguous_versions, code_shaped, read_numbers
+from mechanisms.recognising import (
+    CODES_SHARE,
+    NumberReading,
+    ambiguous_versions,
+    code_shaped,
+    read_numbers,
+)
 from mechanisms.recognising_moments import MomentReading, read_moments
 from mechanisms.scale_free import form_of_bounds
 from mechanisms.source import TableSource
@@ -70,6 +77,8 @@ from mechanisms.split_draft import separator_of, split_of
 from mechanisms.text_table import TextTable
 from mechanisms.written import EXACT, multiple_of
 
+WRITTEN_GAP = "NA"
+"""Spelling of a missing value in cells that would end in a blank without it."""
 KNOWN_MISSING = ("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None")
 """Usual spellings of a missing value."""
 NEARLY_UNIQUE, ENOUGH_ROWS = 0.9, 10
@@ -78,6 +87,12 @@ MANY_TEXTS = ((20, 0.5), (MANY_CATEGORIES, 0.1))
 """Numbers of different texts, and their share of the rows, from which a column looks like an identifier too."""
 FOLDED_FROM = 400
 """Rows from which a draft merges categories of fewer than ``RARE_ROWS`` rows, if they are a twentieth at most."""
+MERGED = 0.2
+"""Share of the rows in merged categories from which a draft says so, and looks for several answers in a cell first."""
+_MERGED_NOTE = (
+    "categories of fewer than 20 rows have {:.0%} of the rows together and are merged; list those that are public, or "
+    "group them"
+)
 LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
 """Rules for free text, in characters and rows.
 
@@ -92,8 +107,13 @@ FEWEST_APART = 20
 """Fewest numbers, or half of them, that have to stay different when rounded to multiples."""
 MOST_APART, APART_ROWS = 50, 20
 """Most codes with a cell of their own, and the fewest rows of each; other codes are grouped by a prefix."""
+MOST_SPELLINGS = 4
+"""Most spellings of dates in one column that a reason names."""
 DISTINCT_MOMENTS = 5
 """Fewest different moments that can show that all lie on the first of a month."""
+
+NOISY_DIGITS, NOISE = 15, 4e-15
+"""Significant digits from which the last ones may be noise of binary fractions, and the noise's relative size."""
 
 _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
@@ -118,9 +138,9 @@ class Draft:
     """A drafted ``domain``, with ``notes`` on the values read for each column.
 
     ``left_out`` has the columns that were left out and why. ``read_as`` is the dialect recognised, ``questions`` are
-    about ambiguous readings, and ``skipped`` has the parts of the file that are not in the table. A ``private`` draft
-    contains no value of the table, and leaves columns ``unlisted`` (`mechanisms.private_draft`). ``person`` is the
-    column that identifies persons with several rows, left out as well.
+    about ambiguous readings, and ``skipped`` has what of the file is not in the table, or not by itself. A ``private``
+    draft contains no value of the table, and leaves columns ``unlisted`` (`mechanisms.private_draft`). ``person`` is
+    the column that identifies persons with several rows, left out as well.
     """
 
     domain: Domain
@@ -209,7 +229,7 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     if not len(table):
         raise DataError(f"{where}: has a header but no rows; at least one row is needed")
     columns: list[Column] = []
-    notes, left_out, reasons, questions = [], [], [], []
+    notes, left_out, reasons, questions, merged = [], [], [], [], list[str]()
     dotted = "semicolon" in read_as
     spellings = Counter[str]()
     splits = list[SplitColumn]()
@@ -222,7 +242,8 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         values = _column(name, cells)
         reading = _reading(values, dotted_thousands=dotted)
         reason, parts = _why_left_out(values, reading), list[_Read]()
-        if reading is None and (reason or len(values.counts) > MANY_CATEGORIES):
+        rare = 0.0 if reading or reason else _merged_share(values)
+        if reading is None and (reason or rare > MERGED or len(values.counts) > MANY_CATEGORIES):
             split, parts = _split(values, cells, dotted_thousands=dotted)
             if split and not table.columns.keys().isdisjoint(split.parts):
                 split, parts = None, []
@@ -230,10 +251,9 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
                 reason, split, parts = f"has the values of {copies} again", None, []
             splits += [split] if split else []
             notes += [split_note(split)] if split else []
-        elif not reason:
-            parts = [_Read(values, reading)]
         if not parts and not reason:
             parts = [_Read(values, reading)]
+            merged += [f"column {named(name)}: {_MERGED_NOTE.format(rare)}"] * (rare > MERGED)
         if not parts:
             left_out.append(name)
             reasons.append(f"{named(name)}: {reason}")
@@ -252,6 +272,10 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     if not columns:
         raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
+    absent = {column.name for column in columns if column.missing}
+    gaps = [s for s in splits if s.pattern and absent.intersection(s.parts)]
+    if any(s.absent_at(i, missing) is None for s in gaps for i in range(len(s.parts))):
+        missing = (*missing, WRITTEN_GAP)
     domain = Domain(
         tuple(columns),
         missing,
@@ -266,7 +290,7 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         tuple(reasons),
         read_as,
         tuple(questions),
-        table.notes,
+        (*table.notes, *merged),
         person=person,
     )
 
@@ -287,12 +311,20 @@ def _split(
     for position, part in enumerate(split.parts):
         values = _column(part, [row[position] for row in allowed])
         reading = _reading(values, dotted_thousands=dotted_thousands)
-        if len(allowed) < len(rows) or reading is None or _why_left_out(values, reading):
+        # A currency or a unit is a category.
+        word = reading is None and not "".join(split.literals).strip()
+        if len(allowed) < len(rows) or _why_left_out(values, reading):
+            return None, []
+        if reading is None and not word:
             return None, []
         parts.append(_Read(values, reading))
     # Numbers of cases (2021-4711) are identifiers.
     whole = all(isinstance(part.draft(), Integer) for part in parts)
     if whole and not "".join(split.literals).strip("- "):
+        return None, []
+    # So are numbers of telephones, (030) 555-1234.
+    words = any(map(str.isalpha, "".join(split.literals)))
+    if whole and not words and len(parts) > 2 and column.nearly_unique:
         return None, []
     return (split, parts) if _is_readable(split, parts) else (None, [])
 
@@ -382,10 +414,42 @@ def _why_text_left_out(column: _Column, alike: str) -> str:
         and not _IDENTIFIER.search(column.name)
     ):
         return ""
+    if said := _nearly(column):
+        return f"{said}: {alike}"
     if sign := separator_of(column.counts):
         said = f"looks like several answers in a cell, with {sign!r} between them: {alike}"
         return f"{said}; give each answer a column of its own"
     return f"looks like an identifier or free text: {alike}"
+
+
+def _nearly(column: _Column) -> str:
+    """Returns of what kind most texts are, where others beside them are too many for marks; "" if of none."""
+    numbers = {value for value in column.counts if parse_number(value) is not None}
+    rows = sum(column.counts[value] for value in numbers)
+    if rows >= column.rows / 2:
+        others = len(column.counts) - len(numbers)
+        return (
+            f"has numbers in {rows} of {column.rows} rows, and {others} other texts, which are too many for marks "
+            "among numbers; write them in one way, or give what is beside the numbers a column of its own"
+        )
+    shapes = Counter[str]()
+    for value, count in column.counts.items():
+        shapes[_shape(value)] += count
+    common = shapes.most_common(MOST_SPELLINGS)
+    if len(common) < 2 or sum(count for _, count in common) < column.rows * CODES_SHARE:
+        return ""
+    forms = dict[str, None]()
+    for shape, _ in common:
+        found = read_moments({v: n for v, n in column.counts.items() if _shape(v) == shape})
+        if found is None:
+            return ""
+        forms[str(found.form)] = None
+    return f"has dates in {len(forms)} spellings ({', '.join(forms)}); write them in one"
+
+
+def _shape(value: str) -> str:
+    """Returns a text with one sign for all digits, and one for each word."""
+    return re.sub("[A-Za-z]+", "a", re.sub(r"\d", "0", value))
 
 
 def _draft_column(column: _Column, reading: _Reading | None) -> Column:
@@ -404,6 +468,14 @@ def _draft_column(column: _Column, reading: _Reading | None) -> Column:
     if rare and len(known) > 1 and other and column.rows >= FOLDED_FROM:
         return Categorical(column.name, known, missing, other=other)
     return Categorical(column.name, categories, missing)
+
+
+def _merged_share(column: _Column) -> float:
+    """Returns the share of the rows whose category a draft would merge with others."""
+    if column.rows < FOLDED_FROM or len(column.counts) > MANY_CATEGORIES:
+        return 0.0
+    rare = sum(rows for rows in column.counts.values() if rows < RARE_ROWS)
+    return rare / column.rows
 
 
 def _draft_codes(column: _Column, categories: tuple[str, ...]) -> Categorical:
@@ -430,9 +502,12 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     else:
         reals = {value: x for value in counts if (x := parse_number(value)) is not None}
         drafted = _draft_real(numbers, reals)
-    if reading.form and isinstance(spelling_of(reading.form), Clock):
-        # Minutes have no decimal endings.
-        drafted = replace(drafted, endings=())
+    clock = spelling_of(reading.form) if reading.form else None
+    if isinstance(clock, Clock):
+        # Minutes and seconds have endings of an hour's or a minute's, hours and days none.
+        sixty = clock.letters[-1] in "MS"
+        ends = endings_of(_rows_of(numbers, whole), drafted.atoms, clock=True) if sixty else ()
+        drafted = replace(drafted, endings=ends)
     return replace(drafted, form=reading.form, marks=reading.marks)
 
 
@@ -506,13 +581,24 @@ def _tell_apart(reals: Mapping[str, float], multiples: Mapping[str, int]) -> boo
 def _places(column: _Column, reals: Mapping[str, float], rare: float) -> int:
     """Returns the decimals of all rows but a share ``rare``, at most as many as ``MOST_DIGITS`` leaves."""
     rows = Counter[int]()
-    for value in reals:
+    long = [value for value in reals if _digits(value) >= NOISY_DIGITS]
+    for value in reals.keys() - set(long):
         rows[-_exponent(value)] += column.counts[value]
+    short = max(rows, default=0)
+    for value in long:
+        # 148.74999999999997 is 148.75, where other numbers have two decimals.
+        noisy = math.isclose(reals[value], round(reals[value], short), rel_tol=NOISE)
+        rows[short if short and noisy else -_exponent(value)] += column.counts[value]
     needed = max(rows)
     while needed and sum(n for places, n in rows.items() if places >= needed) <= rare * column.rows:
         needed -= 1
     before = len(str(int(max(map(abs, reals.values())))))
     return max(0, min(needed, MOST_DIGITS - before, MAX_DECIMALS))
+
+
+def _digits(value: str) -> int:
+    """Returns the number of significant digits of a written number."""
+    return len(Decimal(value.strip()).normalize(EXACT).as_tuple().digits)
 
 
 def _exponent(value: str) -> int:

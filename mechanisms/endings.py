@@ -1,7 +1,8 @@
 """Endings of numbers: prices that end in 99, readings that end in 0 or 5, with each ending's share of the numbers.
 
 Endings affect writing only and are never counted: cells do not depend on them. A drawn number is moved to the nearest
-one of its cell with a drawn ending, so that no impossible prices appear.
+one of its cell with a drawn ending, so that no impossible prices appear. Endings of times are the last two digits as
+they are written: minutes of an hour, or seconds of a minute.
 
 The endings of a configuration are public; those of a table are secret, at its owner. Limits: one to three last digits;
 Fed-TDA does not write them.
@@ -23,6 +24,8 @@ from mechanisms.sampling import PublicGenerator
 MOST_DIGITS = 3
 MOST_ENDINGS, COVERED = 6, 0.97
 """Most endings of one column, and their least share of the rows that are no atoms."""
+SIXTY, MOST_OF_SIXTY = 60, 12
+"""Minutes of an hour and seconds of a minute, and most endings of times."""
 SPREAD = 3
 """Least ratio of the endings' share to the share that they would have by chance."""
 ENOUGH_ROWS, ENOUGH_VALUES = 100, 30
@@ -34,11 +37,13 @@ _PARTS = 1_000_000
 class Endings:
     """Pairs of last digits, all of one length, and the share of the numbers with that ending; shares are normalised.
 
-    Raises ``DomainError``, naming the column, for invalid digits and shares.
+    Those of a ``clock`` are minutes or seconds. Raises ``DomainError``, naming the column, for invalid digits and
+    shares.
     """
 
     column: str
     shares: tuple[tuple[str, float], ...]
+    clock: bool = False
 
     def __post_init__(self) -> None:
         lengths = {len(digits) for digits, _ in self.shares}
@@ -52,10 +57,16 @@ class Endings:
                 'their share, such as {"99" = 0.9, "00" = 0.1}'
             )
 
+        if self.clock and not all(len(end) == 2 and int(end) < SIXTY for end, _ in self.shares):
+            raise DomainError(
+                f"column {self.column!r}: endings = {dict(self.shares)}; expected two digits of minutes or seconds and "
+                'their share, such as {"00" = 0.6, "30" = 0.4}'
+            )
+
     @property
     def step(self) -> int:
-        """Ten to the number of digits."""
-        return int(10 ** len(self.shares[0][0]))
+        """Ten to the number of digits; 60 for times."""
+        return SIXTY if self.clock else int(10 ** len(self.shares[0][0]))
 
     def moved(
         self,
@@ -84,20 +95,23 @@ class Endings:
         return result
 
 
-def endings_of(rows: Mapping[int, int], atoms: Container[int]) -> tuple[tuple[str, float], ...]:
+def endings_of(
+    rows: Mapping[int, int], atoms: Container[int], *, clock: bool = False
+) -> tuple[tuple[str, float], ...]:
     """Returns the endings of nearly all ``rows`` of a column's numbers, without the atoms; empty if there are none.
 
-    Of several lengths it takes the longest with few endings. Shares are rounded to hundredths.
+    Of several lengths it takes the longest with few endings. Shares are rounded to hundredths. The numbers of a
+    ``clock`` count minutes or seconds.
     """
     left = {number: count for number, count in rows.items() if number not in atoms}
     total = sum(left.values())
     if total < ENOUGH_ROWS or len(left) < ENOUGH_VALUES:
         return ()
-    for digits in range(MOST_DIGITS, 0, -1):
-        step, counts = 10**digits, Counter[int]()
+    for digits in (2,) if clock else range(MOST_DIGITS, 0, -1):
+        step, counts = SIXTY if clock else 10**digits, Counter[int]()
         for number, count in left.items():
             counts[abs(number) % step] += count
-        most = counts.most_common(MOST_ENDINGS)
+        most = counts.most_common(MOST_OF_SIXTY if clock else MOST_ENDINGS)
         while len(most) > 1 and most[-1][1] < (1 - COVERED) * total:
             most.pop()
         kept = sum(count for _, count in most)

@@ -433,7 +433,12 @@ def _check_written(column: Integer | Real) -> None:
             f"column {column.name!r}: endings need decimals, the last of which they are"
         )
     if column.endings:
-        Endings(column.name, column.endings)
+        _endings_of(column)
+
+
+def _endings_of(column: Integer | Real) -> Endings:
+    clock = spelling_of(column.form) if column.form else None
+    return Endings(column.name, column.endings, isinstance(clock, Clock))
 
 
 def _as_in(column: Integer | Real) -> str:
@@ -449,8 +454,7 @@ def _written(
     if column.endings:
         cells = column.cells
         ranges = np.array(cells.ranges, np.int64)[codes]
-        ending = Endings(column.name, column.endings)
-        numbers = ending.moved(numbers, ranges, cells.atoms, generator)
+        numbers = _endings_of(column).moved(numbers, ranges, cells.atoms, generator)
     drawn = numbers.tolist()
     texts = {number: column.text_of(number) for number in dict.fromkeys(drawn)}
     return np.array([texts[number] for number in drawn], object)

@@ -9,12 +9,13 @@ constants.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from mechanisms.spelling import THOUSANDS, Clock, Numeral, Spelling
+from mechanisms.spelling import THOUSANDS, Clock, Numeral, Spelling, ascii_digits, groups_regex
 from mechanisms.written import decimals_of, parse_number
 
 MOST_MARKS, LONGEST_MARK = 8, 30
@@ -47,14 +48,23 @@ CURRENCIES = (
 
 _CODE = re.compile(r"[A-Za-z]{1,3}\d{1,4}(?:[.-]?[0-9A-Za-z]{1,4})?", re.ASCII)
 _AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)
+_POWER = re.compile(
+    r"[+-]?\d(?:\.(?P<decimals>\d+))?(?P<letter>[Ee])(?P<sign>[+-]?)(?P<exponent>\d{1,3})"
+)
 _MINUS = "-\u2212"
 _PLUS = "+"
 _DURATION = re.compile(r"(\d+)( ?)([A-Za-z]+)([ ,]*)", re.ASCII)
-_OF_TWELVE = re.compile(r"(\d{1,2}):\d{2}(:\d{2})?( ?)([AP]M|[ap]m)", re.ASCII)
+_OF_TWELVE = re.compile(r"(\d{1,2}):\d{2}(:\d{2})?( ?)([AP]M|[ap]m|[AP]\.M\.|[ap]\.m\.)", re.ASCII)
 _ISO_DURATION = re.compile(
     r"-?P(?:(?P<D>\d+)D)?(?P<T>T)?(?:(?P<H>\d+)H)?(?:(?P<M>\d+)M)?(?:(?P<S>\d+)S)?", re.ASCII
 )
-_CLOCK = re.compile(r"-?(?:(\d+)( ?d(?:ays?)?,? ))?(\d+):(\d\d)(:\d\d)?", re.ASCII)
+_CLOCK = re.compile(
+    r"-?(?:(\d+)( ?d(?:ays?)?,? ))?(\d+)(:| ?[hH] ?)(\d\d)(:\d\d)?( ?(?:Uhr|[hH]|hrs?|Std\.?))?",
+    re.ASCII,
+)
+_HOURS_AND_MINUTES = re.compile(r"(?:[01]?\d|2[0-3])\.[0-5]\d", re.ASCII)
+POINTED_TIMES = 60
+"""Fewest different numbers such as 18.09, none with more than 59 hundredths, that are times of day."""
 _UNIT_WORDS = {
     "D": ("d", "day"),
     "H": ("h", "hr", "hour"),
@@ -62,12 +72,14 @@ _UNIT_WORDS = {
     "S": ("s", "sec", "second"),
 }
 _SEPARATORS = (
-    ("", "."),
-    (",", "."),
-    (".", ","),
-    ("", ","),
-    *((sign, decimal) for sign in THOUSANDS[2:] for decimal in ".,"),
+    ("", ".", False),
+    (",", ".", False),
+    (".", ",", False),
+    ("", ",", False),
+    *((sign, decimal, False) for sign in THOUSANDS[2:] for decimal in ".,"),
+    (",", ".", True),
 )
+"""Signs of thousands and decimals, and whether groups have two digits before the last three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +107,36 @@ def read_numbers(
 
     ``dotted_thousands`` decides, if nothing else does, that ``1.234`` is a whole number in the table.
     """
-    found = _bare(counts, dotted_thousands=dotted_thousands)
+    if zero := _other_zero(counts):
+        return _of_script(counts, zero, dotted_thousands=dotted_thousands)
+    found = _pointed_times(counts) or _bare(counts, dotted_thousands=dotted_thousands)
     if found is None and len(counts) > LEAST_VALUES:
         found = _clock(counts) or _affixed(counts)
     if found is None or any(_has_leading_zero(plain) for plain in found.plain.values()):
         return None
     return found
+
+
+def _other_zero(counts: Mapping[str, int]) -> str:
+    """Returns the zero of the script that the texts have digits of; "" if that is ASCII."""
+    signs = {sign for text in counts if not text.isascii() for sign in text}
+    digit = next((s for s in sorted(signs) if not s.isascii() and s.isdecimal()), "")
+    return chr(ord(digit) - unicodedata.decimal(digit)) if digit else ""
+
+
+def _of_script(
+    counts: Mapping[str, int], zero: str, *, dotted_thousands: bool
+) -> NumberReading | None:
+    """Reads numbers in the digits of a script; None if some are written in ASCII, too."""
+    latin = {ascii_digits(text, zero): text for text in counts}
+    mixed = len(latin) < len(counts) or any(re.search("[0-9]", text) for text in counts)
+    of_latin = {text: counts[written] for text, written in latin.items()}
+    found = None if mixed else read_numbers(of_latin, dotted_thousands=dotted_thousands)
+    if found is None or not isinstance(found.spelling, Numeral):
+        return None
+    plain = {latin[text]: number for text, number in found.plain.items()}
+    marks = tuple(latin[mark] for mark in found.marks)
+    return NumberReading(plain, replace(found.spelling, zero=zero), marks, found.question)
 
 
 def marks_among(counts: Mapping[str, int], values: set[str]) -> tuple[str, ...] | None:
@@ -145,7 +181,39 @@ def _bare(counts: Mapping[str, int], *, dotted_thousands: bool) -> NumberReading
             plain = {text: text.replace(".", "") for text in plain}
             return NumberReading(plain, numeral, marks, question + "a whole number")
         question += 'a number with three decimals (format = "#.##0" for whole numbers)'
-    return NumberReading(plain, _with_decimals(Numeral(), plain), marks, question)
+    if power := _power(plain):
+        return NumberReading(plain, power, marks)
+    numeral = _unusual(plain)
+    plain = {text: number.strip().removeprefix(_PLUS) for text, number in plain.items()}
+    numeral = _with_decimals(numeral, plain)
+    if numeral.open and not numeral.least:
+        numeral = replace(numeral, least=1, more=True)
+    return NumberReading(plain, numeral, marks, question)
+
+
+def _power(plain: Mapping[str, str]) -> Numeral | None:
+    """Returns the numeral with a power of ten if all numbers but zero are written with one; None if not."""
+    found = [_POWER.fullmatch(text.strip()) for text in plain if float(text)]
+    powers = [match for match in found if match]
+    if not powers or len(powers) < len(found) or len({match["letter"] for match in powers}) > 1:
+        return None
+    sign = "+" if any(match["sign"] == "+" for match in powers) else "-"
+    width = min(len(match["exponent"]) for match in powers)
+    decimals = {len(match["decimals"] or "") for match in powers}
+    least = decimals.pop() if len(decimals) == 1 else 0
+    return Numeral(least=least, more=True, power=f"{powers[0]['letter']}{sign}{'0' * width}")
+
+
+def _unusual(plain: Mapping[str, str]) -> Numeral:
+    """Returns the numeral of numbers that all have a sign, or no zero before the decimal point."""
+    texts = [text.strip() for text in plain]
+    signed = any(text[0] == _PLUS for text in texts) and all(text[0] in "+-" for text in texts)
+    below_one = [found[1] for text in texts if (found := re.fullmatch(r"[+-]?(0?)\.\d+", text))]
+    return Numeral(
+        prefix=_PLUS if signed else "",
+        negative=("-", "") if signed else None,
+        open=bool(below_one) and not any(below_one),
+    )
 
 
 def _may_be_thousands(plain: Mapping[str, str]) -> bool:
@@ -192,29 +260,47 @@ def _clock(counts: Mapping[str, int]) -> NumberReading | None:
 
 
 def _colons(counts: Mapping[str, int]) -> str:
-    """Returns the pattern of texts such as ``03:56`` and ``0 days 03:56:00``; "" if there are none."""
+    """Returns the pattern of texts such as ``03:56``, ``3h56`` and ``0 days 03:56:00``; "" if there are none."""
     found = Counter[str]()
-    unpadded = False
-    for text, rows in counts.items():
-        if match := _CLOCK.fullmatch(text):
-            days = f"%-D{match[2]}" if match[1] else ""
-            found[f"{days}%H:%M{':%S' if match[5] else ''}"] += rows
-            unpadded = unpadded or len(match[3]) == 1
+    matches = [(match, n) for text, n in counts.items() if (match := _CLOCK.fullmatch(text))]
+    # Seconds that are always 0 are no part of the number, and neither are minutes then.
+    seconds = ":00" if all(match[6] in (None, ":00") for match, _ in matches) else ":%S"
+    whole = seconds == ":00" and all(match[6] and match[5] == "00" for match, _ in matches)
+    for match, rows in matches:
+        days = f"%-D{match[2]}" if match[1] else ""
+        time = f"%H{match[4]}{'00' if whole else '%M'}{seconds if match[6] else ''}"
+        found[f"{days}{time}{match[7] or ''}"] += rows
     commonest = found.most_common(1)[0][0] if found else ""
+    unpadded = any(len(match[3]) == 1 for match, _ in matches)
     return commonest.replace("%H", "%-H") if unpadded else commonest
 
 
 def _halves(counts: Mapping[str, int]) -> str:
     """Returns the pattern of times of day such as ``9:05 PM``; "" if there are none."""
     found = Counter[str]()
-    unpadded = False
-    for text, rows in counts.items():
-        if match := _OF_TWELVE.fullmatch(text):
-            hour, seconds, gap, half = match.groups()
-            found[f"%I:%M{':%S' if seconds else ''}{gap}{'%p' if half.isupper() else '%P'}"] += rows
-            unpadded = unpadded or len(hour) == 1
+    matches = [(match, n) for text, n in counts.items() if (match := _OF_TWELVE.fullmatch(text))]
+    seconds = ":00" if all(match[2] == ":00" for match, _ in matches) else ":%S"
+    for match, rows in matches:
+        half = f"%{'.' if '.' in match[4] else ''}{'P' if match[4].islower() else 'p'}"
+        found[f"%I:%M{seconds if match[2] else ''}{match[3]}{half}"] += rows
     commonest = found.most_common(1)[0][0] if found else ""
+    unpadded = any(len(match[1]) == 1 for match, _ in matches)
     return commonest.replace("%I", "%-I") if unpadded else commonest
+
+
+def _pointed_times(counts: Mapping[str, int]) -> NumberReading | None:
+    """Reads times of day with a point (``18.09``), where no number has more than 59 hundredths; None if not."""
+    if len(counts) < POINTED_TIMES or not all(map(_HOURS_AND_MINUTES.fullmatch, counts)):
+        return None
+    if len({text[-2:] for text in counts}) < POINTED_TIMES / 2:
+        return None
+    clock = Clock.parse("%-H.%M" if any(len(text) == 4 for text in counts) else "%H.%M")
+    read = {text: clock.read(text) for text in counts} if clock else {}
+    plain = {text: number for text, number in read.items() if number is not None}
+    if clock is None or any(clock.write(plain.get(text, "0")) != text for text in counts):
+        return None
+    question = "18.09 may be a number; since none has more than 59 hundredths, they are read as times of day"
+    return NumberReading(plain, clock, (), question)
 
 
 def _iso_durations(counts: Mapping[str, int]) -> str:
@@ -305,16 +391,18 @@ def _separated(
 ) -> NumberReading | None:
     """Returns the reading with the thousands and decimal separators that explain most of the cores."""
     fits = {
-        pair: sum(
-            counts[text] for text, core in cores.items() if _core_regex(*pair).fullmatch(core)
+        signs: sum(
+            counts[text] for text, core in cores.items() if _core_regex(*signs).fullmatch(core)
         )
-        for pair in _SEPARATORS
+        for signs in _SEPARATORS
     }
-    (thousands, decimal), rows = max(fits.items(), key=lambda item: item[1])
+    (thousands, decimal, pairs), rows = max(fits.items(), key=lambda item: item[1])
     if not rows:
         return None
     used = thousands and any(thousands in core for core in cores.values())
-    numeral = replace(numeral, thousands=thousands if used else "", decimal=decimal)
+    numeral = replace(
+        numeral, thousands=thousands if used else "", decimal=decimal, pairs=bool(used and pairs)
+    )
     read = {text: numeral.read(text) for text in cores}
     plain = {text: number for text, number in read.items() if number is not None}
     if any(_has_leading_zero(number) for number in plain.values()):
@@ -328,15 +416,15 @@ def _separated(
     if marks is None:
         return None
     question = ""
-    other = fits.get(("", thousands), 0) if thousands in (",", ".") and thousands else 0
+    other = fits.get(("", thousands, False), 0) if thousands in (",", ".") and thousands else 0
     single = all(core.count(thousands) == 1 for core in cores.values()) if other else False
     if other == rows and single:
         question = f"1{thousands}234 may be a whole number or have three decimals; it is read as a whole number"
     return NumberReading(plain, numeral, marks, question)
 
 
-def _core_regex(thousands: str, decimal: str) -> re.Pattern[str]:
-    groups = rf"[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+|\d{{1,3}}" if thousands else r"\d+"
+def _core_regex(thousands: str, decimal: str, pairs: bool) -> re.Pattern[str]:
+    groups = rf"(?!0){groups_regex(thousands, pairs=pairs)}|\d{{1,3}}" if thousands else r"\d+"
     return re.compile(rf"(?:{groups})(?:{re.escape(decimal)}\d+)?", re.ASCII)
 
 

@@ -32,6 +32,12 @@ _ZONE_QUESTION = (
     "the offsets are those of {zone}, and of places that keep the same time; name yours in format"
 )
 
+_OFFSET = re.compile(r"[Zz]$|[+-]\d\d:?\d\d$")
+_OFFSETS_NOTE = (
+    "its times have several offsets from UTC, of no one place; they are read as moments in UTC, and so are times of "
+    "day"
+)
+
 _TIME = re.compile(
     r"(.*?\d)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?", re.ASCII
 )
@@ -136,7 +142,13 @@ def _iso(values: Mapping[str, int]) -> MomentReading | None:
             return MomentReading(form, moments, (), _ZONE_QUESTION.format(zone=form.zone[1:-1]))
     common = _common_form(list(values))
     moments = _read(common, values) if common else None
-    return MomentReading(common, moments) if common and moments else None
+    if not common or not moments:
+        return None
+    # Offsets of a place that keeps none of the known times would be lost without a word.
+    offsets = (
+        {found[0] for text in values if (found := _OFFSET.search(text))} if common.zone else set()
+    )
+    return MomentReading(common, moments, (), _OFFSETS_NOTE if len(offsets) > 1 else "")
 
 
 def _zoned_forms(values: Mapping[str, int]) -> list[Form]:

@@ -5,23 +5,30 @@ A ``Spelling`` has ``read``, from the written form to a plain number such as ``-
 
 - ``Numeral``, as in spreadsheets: ``$#,##0.00``, ``0.0%``, ``#.##0,00 €``, ``#,##0;(#,##0)``. ``#,##`` before the last
   digit is a separator of thousands, zeros behind the decimal sign are decimals that are always written, a ``#`` there
-  means that further zeros at the end are dropped. The part behind the semicolon is the form of a negative number, if
-  not with a minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
+  means that further zeros at the end are dropped. ``#,##,##0`` groups by lakh and crore, as in India; ``#.00`` has no
+  zero before the decimal sign; behind ``E+00`` stands a power of ten, with all digits of the number before it; the zero
+  of another script stands for its digits. The part behind the semicolon is the form of a negative number, if not with a
+  minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
 - ``Clock``, as in ``strftime``: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
   ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out if the number before it is 1, and a
   part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%I`` is the hour from 1 to 12, with
-  ``%p`` (AM, PM) or ``%P`` (am, pm) behind.
+  ``%p`` (AM, PM), ``%P`` (am, pm), ``%.p`` (A.M., P.M.) or ``%.P`` behind. Digits stand for themselves: ``%H:%M:00``.
 
 The notations are public. The values that are read are secret, at their owner.
-Limits: groups of three digits; whole units of time.
+Limits: groups of three digits, or of two before the last three; whole units of time.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from typing import TypeAlias
+
+from mechanisms.written import EXACT
 
 THOUSANDS = ",.'\u2019 \u00a0\u202f"
 """Signs that separate thousands."""
@@ -29,12 +36,19 @@ _HALF_DAY = 12
 SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 _CORE = re.compile(
-    rf"(?:#(?P<thousands>[{THOUSANDS}])##)?0(?:(?P<decimal>[.,])(?P<least>0*)(?P<more>#*))?"
+    rf"(?:(?:#(?P<thousands>[{THOUSANDS}])(?P<pairs>##(?P=thousands))?##)?0|(?P<open>#)(?=[.,]0))"
+    r"(?:(?P<decimal>[.,])(?P<least>0*)(?P<more>#*))?(?P<power>[Ee][+-]0{1,3})?"
 )
+_PARTS_OF_NUMBER = ("whole", "fraction", "power")
 _SPECIAL = re.compile("[#0;]")
 _PLAIN = re.compile(r"(-?)(\d+)(?:\.(\d+))?", re.ASCII)
-_DIRECTIVE = re.compile(r"%(?P<flag>-?)(?P<letter>[DHMSIpP])")
-_HALVES = {"p": ("AM", "PM"), "P": ("am", "pm")}
+_DIRECTIVE = re.compile(r"%(?P<flag>-?)(?P<letter>[DHMSI]|\.?[pP])")
+_HALVES = {
+    "p": ("AM", "PM"),
+    "P": ("am", "pm"),
+    ".p": ("A.M.", "P.M."),
+    ".P": ("a.m.", "p.m."),
+}
 _PIECE = re.compile(rf"{_DIRECTIVE.pattern}|\(s\)")
 
 
@@ -43,7 +57,9 @@ class Numeral:
     """Digits with signs: a ``prefix`` and a ``suffix``, and a ``negative`` pair of them for negative numbers.
 
     ``least`` decimals are always written; without ``more`` as many as the column has. ``thousands`` and ``decimal`` are
-    single characters, the former may be "".
+    single characters, the former may be "". With ``pairs`` groups before the last three digits have two; with ``open``
+    a zero before the decimal sign is left out. ``power`` is the form of a power of ten behind the digits, "" for none.
+    ``zero`` is the zero of the digits' script.
     """
 
     prefix: str = ""
@@ -53,10 +69,20 @@ class Numeral:
     least: int = 0
     more: bool = False
     negative: tuple[str, str] | None = None
+    pairs: bool = False
+    open: bool = False
+    power: str = ""
+    zero: str = "0"
 
     @classmethod
     def parse(cls, text: str) -> Numeral | None:
         """Parses the notation of spreadsheets; returns None if it is invalid."""
+        zero = next(
+            (sign for sign in text if sign != "0" and unicodedata.decimal(sign, 1) == 0), ""
+        )
+        if zero:
+            numeral = cls.parse(text.replace(zero, "0"))
+            return None if numeral is None or "0" in text else replace(numeral, zero=zero)
         positive, semicolon, negative = text.partition(";")
         found = _CORE.search(positive)
         if found is None or (found["thousands"] and found["thousands"] == found["decimal"]):
@@ -71,21 +97,36 @@ class Numeral:
         if any(map(_SPECIAL.search, (prefix, suffix, *(around or ())))):
             return None
         decimal = found["decimal"] or ("," if found["thousands"] == "." else ".")
-        least, more = len(found["least"] or ""), bool(found["more"])
-        return cls(prefix, suffix, found["thousands"] or "", decimal, least, more, around)
+        return cls(
+            prefix,
+            suffix,
+            found["thousands"] or "",
+            decimal,
+            len(found["least"] or ""),
+            bool(found["more"]),
+            around,
+            bool(found["pairs"]),
+            bool(found["open"]),
+            found["power"] or "",
+        )
 
     def __str__(self) -> str:
-        core = f"#{self.thousands}##0" if self.thousands else "0"
+        core = "#" if self.open else "0"
+        if self.thousands:
+            core = f"#{self.thousands}{f'##{self.thousands}' * self.pairs}##0"
         if self.least or self.more:
             core += f"{self.decimal}{'0' * self.least}{'#' * self.more}"
+        core += self.power
         text = f"{self.prefix}{core}{self.suffix}"
-        return text if self.negative is None else f"{text};{core.join(self.negative)}"
+        text = text if self.negative is None else f"{text};{core.join(self.negative)}"
+        return text.replace("0", self.zero)
 
     @property
     def bare(self) -> bool:
         """True if numbers are written with nothing but digits, a minus and a decimal point."""
         return (
             not (self.prefix or self.suffix or self.thousands or self.negative)
+            and not (self.open or self.power or self.zero != "0")
             and self.decimal == "."
         )
 
@@ -94,30 +135,56 @@ class Numeral:
         text = text.strip()
         if self.bare:
             return text
-        found = _numeral_regex(self).fullmatch(text)
+        found = _numeral_regex(self).fullmatch(ascii_digits(text, self.zero))
         if found is None:
             return None
-        whole = found["whole"] or found["whole_below"]
-        fraction = found["fraction"] or found["fraction_below"]
+        below = found["whole"] is None
+        whole, fraction, power = (
+            found[f"{part}_below" if below else part] or "" for part in _PARTS_OF_NUMBER
+        )
         digits = whole.replace(self.thousands, "") if self.thousands else whole
-        sign = "-" if found["whole_below"] else ""
-        return f"{sign}{digits}" + (f".{fraction}" if fraction else "")
+        if not digits and not fraction:
+            return None
+        plain = f"{'-' if below else ''}{digits or '0'}" + (f".{fraction}" if fraction else "")
+        return _without_power(plain, int(power)) if power else plain
 
     def write(self, plain: str) -> str:
         """Returns a plain number, with at most the decimals that it has, in this spelling."""
         found = _PLAIN.fullmatch(plain)
         if found is None:
             return plain
-        whole, fraction = found[2], found[3] or ""
+        whole, fraction, power = found[2], found[3] or "", ""
+        below = bool(found[1]) and any(digit in "123456789" for digit in whole + fraction)
+        if self.power:
+            whole, fraction, power = self._with_power(whole, fraction)
         if self.more:
             fraction = fraction.rstrip("0")
         fraction = fraction.ljust(self.least, "0")
         if self.thousands:
-            whole = f"{int(whole):,}".replace(",", self.thousands)
-        number = f"{whole}{self.decimal}{fraction}" if fraction else whole
-        below = bool(found[1]) and any(digit in "123456789" for digit in whole + fraction)
+            whole = self._grouped(str(int(whole)))
+        if self.open and fraction and not int(whole):
+            whole = ""
+        number = (f"{whole}{self.decimal}{fraction}" if fraction else whole) + power
         before, behind = _around(self) if below else (self.prefix, self.suffix)
+        if self.zero != "0":
+            number = number.translate({ord("0") + i: chr(ord(self.zero) + i) for i in range(10)})
         return f"{before}{number}{behind}"
+
+    def _grouped(self, whole: str) -> str:
+        """Returns digits with separators of thousands."""
+        size, rest, groups = 2 if self.pairs else 3, whole[:-3], [whole[-3:]]
+        while rest:
+            groups.insert(0, rest[-size:])
+            rest = rest[:-size]
+        return self.thousands.join(groups)
+
+    def _with_power(self, whole: str, fraction: str) -> tuple[str, str, str]:
+        """Returns a number's first digit, its other ones as decimals, and the power of ten as it is written."""
+        digits = (whole + fraction).lstrip("0")
+        exponent = len(digits) - len(fraction) - 1 if digits else 0
+        sign = "-" if exponent < 0 else self.power[1].replace("-", "")
+        power = f"{self.power[0]}{sign}{abs(exponent):0{len(self.power) - 2}d}"
+        return digits[:1] or "0", digits[1:].rstrip("0"), power
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +196,10 @@ class Clock:
     @classmethod
     def parse(cls, text: str) -> Clock | None:
         """Parses the notation of directives; returns None unless each unit occurs once, from the coarsest on."""
-        written = "".join(found["letter"] for found in _DIRECTIVE.finditer(text))
-        twelve = written.startswith("I") and written[-1] in _HALVES
-        # An hour of twelve is an hour with its half of the day.
-        letters = list(written[:-1].replace("I", "H") if twelve else written)
+        letters = [found["letter"] for found in _DIRECTIVE.finditer(text)]
+        if letters[:1] == ["I"] and letters[-1] in _HALVES:
+            # An hour of twelve is an hour with its half of the day.
+            letters = ["H", *letters[1:-1]]
         order = [letter for letter in SECONDS if letter in letters]
         without_gap = "".join(order) in "DHMS"
         left = _DIRECTIVE.sub("", text)
@@ -148,7 +215,7 @@ class Clock:
     def letters(self) -> str:
         """Letters of the units, from the coarsest to the finest."""
         written = "".join(found["letter"] for found in _DIRECTIVE.finditer(self.text))
-        return written.rstrip("pP").replace("I", "H")
+        return written.rstrip("pP.").replace("I", "H")
 
     @property
     def day(self) -> int | None:
@@ -179,7 +246,7 @@ class Clock:
             if half and letter == "H":
                 if not 1 <= number <= _HALF_DAY:
                     return None
-                number = number % _HALF_DAY + _HALF_DAY * (half.lower() == "pm")
+                number = number % _HALF_DAY + _HALF_DAY * (half[0] in "pP")
             if number >= bounds.get(letter, number + 1):
                 return None
             total = total * bounds.get(letter, 1) + number
@@ -232,15 +299,40 @@ def _around(numeral: Numeral) -> tuple[str, str]:
 def _numeral_regex(numeral: Numeral) -> re.Pattern[str]:
     """Matches positive and negative numbers; decimals are optional, thousands separators all present or none."""
     before, behind = map(re.escape, _around(numeral))
-    above = _digits(numeral, "whole", "fraction")
-    below = _digits(numeral, "whole_below", "fraction_below")
+    above = _digits(numeral, _PARTS_OF_NUMBER)
+    below = _digits(numeral, [f"{part}_below" for part in _PARTS_OF_NUMBER])
     prefix, suffix = re.escape(numeral.prefix), re.escape(numeral.suffix)
     return re.compile(f"(?:{prefix}{above}{suffix}|{before}{below}{behind})", re.ASCII)
 
 
-def _digits(numeral: Numeral, whole: str, fraction: str) -> str:
-    groups = rf"\d{{1,3}}(?:{re.escape(numeral.thousands)}\d{{3}})+|" if numeral.thousands else ""
-    return rf"(?P<{whole}>{groups}\d+)(?:{re.escape(numeral.decimal)}(?P<{fraction}>\d+))?"
+def _digits(numeral: Numeral, names: Sequence[str]) -> str:
+    groups = f"{groups_regex(numeral.thousands, pairs=numeral.pairs)}|" if numeral.thousands else ""
+    whole, fraction, power = names
+    digits = rf"(?P<{whole}>{groups}\d{'*' if numeral.open else '+'})"
+    digits += rf"(?:{re.escape(numeral.decimal)}(?P<{fraction}>\d+))?"
+    return digits + (
+        rf"(?:[Ee](?P<{power}>[+-]?\d{{1,3}}))" + "?" if numeral.power else rf"(?P<{power}>(?!))?"
+    )
+
+
+def ascii_digits(text: str, zero: str) -> str:
+    """Returns a text with the digits of the script of ``zero`` in those of ASCII."""
+    if zero == "0":
+        return text
+    return text.translate({ord(zero) + i: str(i) for i in range(10)})
+
+
+def groups_regex(thousands: str, *, pairs: bool) -> str:
+    """Returns the pattern of whole numbers with separators of thousands; they have one at least."""
+    sign = re.escape(thousands)
+    if pairs:
+        return rf"\d{{1,2}}(?:{sign}\d{{2}})*{sign}\d{{3}}"
+    return rf"\d{{1,3}}(?:{sign}\d{{3}})+"
+
+
+def _without_power(plain: str, power: int) -> str:
+    """Returns a plain number times a power of ten."""
+    return f"{Decimal(plain).scaleb(power, EXACT):f}"
 
 
 def _ratio(coarse: str, fine: str) -> int:
@@ -275,6 +367,13 @@ def _written_part(part: str, numbers: dict[str, int]) -> str:
     return _PIECE.sub(written, part)
 
 
+def _written_halves(letter: str) -> tuple[str, ...]:
+    """Returns all texts of the halves of a day, in capitals or not."""
+    return tuple(
+        case(half) for half in _HALVES[letter] for case in (str.lower, str.upper, str.title)
+    )
+
+
 @lru_cache(512)
 def _clock_regex(text: str) -> re.Pattern[str]:
     patterns, coarsest = [], _DIRECTIVE.search(text)
@@ -286,7 +385,7 @@ def _clock_regex(text: str) -> re.Pattern[str]:
             many = found["flag"] or (coarsest and letter == coarsest["letter"] != "I")
             digits = "[0-9]+" if many else "[0-9][0-9]"
             if letter in _HALVES:
-                pattern += "(?P<half>[AaPp][Mm])"
+                pattern += f"(?P<half>{'|'.join(map(re.escape, _written_halves(letter)))})"
             else:
                 name = "H" if letter == "I" else letter
                 pattern += f"(?P<{name}>{digits})" if letter else "s?"

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from mechanisms.draft_notes import MANY_CATEGORIES, OTHERS, RARE_ROWS
 from mechanisms.errors import DomainError
+from mechanisms.recognising import CURRENCIES
 from mechanisms.split_columns import SplitColumn
 
 SEPARATORS = (";", "|", ",", "/")
@@ -26,6 +27,17 @@ MOST_MARKS, MARKED = 5, 0.2
 FOLDED = 0.2
 """Largest share of all given answers that is merged into one."""
 _NUMBER = re.compile(r"(?<![\d.])[+-]?\d+(?:\.\d+)?|(?<=\.)\d+")
+MOST_WORDS = 20
+"""Most currencies or units in one column."""
+UNITS = frozenset(
+    {
+        *("kg", "g", "mg", "µg", "lb", "lbs", "oz", "t", "km", "m", "cm", "mm", "in", "ft", "ml"),
+        *("l", "L", "h", "min", "s", "d", "y", "years", "months", "weeks", "days", "hours", "mmol"),
+    }
+)
+"""Units behind whole numbers that are no codes."""
+_WORD, _AMOUNT = r"(?P<word>[^\W\d_]{1,8}|[$€£¥₹%‰])", r"(?P<number>-?\d[\d.,]*)"
+_BEFORE, _BEHIND = re.compile(f"{_WORD} {_AMOUNT}"), re.compile(f"{_AMOUNT} {_WORD}")
 _CODE = re.compile(r"[+-]?0\d")
 
 
@@ -34,7 +46,7 @@ def split_of(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn
 
     ``counts`` has the rows of each cell that is not missing. With ``fold`` answers of few rows are not listed.
     """
-    return _numbers(name, counts) or _answers(name, counts, fold=fold)
+    return _numbers(name, counts) or _amounts(name, counts) or _answers(name, counts, fold=fold)
 
 
 def separator_of(counts: Mapping[str, int]) -> str:
@@ -87,6 +99,28 @@ def _pattern(name: str, texts: Sequence[str]) -> SplitColumn | None:
     places = [f"{{{name} {number + 1}}}" for number in range(numbers)]
     pattern = "".join(text + place for text, place in zip(texts, [*places, ""], strict=True))
     return SplitColumn(name, pattern)
+
+
+def _amounts(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
+    """Returns the pattern of numbers with one of several currencies or units, before or behind all of them."""
+    if set(name) & set("{}"):
+        return None
+    for regex, pattern in ((_BEHIND, "{%s 1} {%s 2}"), (_BEFORE, "{%s 2} {%s 1}")):
+        found = [regex.fullmatch(cell) for cell in counts]
+        if all(found):
+            rows = Counter[str]()
+            for match, count in zip(found, counts.values(), strict=True):
+                rows[match["word"] if match else ""] += count
+            known = rows.keys() <= {*CURRENCIES, *UNITS}
+            fractions = any(match and "." in match["number"] for match in found)
+            # Numbers with letters before them are identifiers, unless they are amounts.
+            if (
+                1 < len(rows) <= MOST_WORDS
+                and min(rows.values()) >= RARE_ROWS
+                and (known or fractions)
+            ):
+                return SplitColumn(name, pattern % (name, name))
+    return None
 
 
 def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn | None:

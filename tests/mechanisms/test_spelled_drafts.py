@@ -1,5 +1,6 @@
 """Drafts of columns whose values are written in a way of their own, and tables that come back written so."""
 
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
@@ -74,6 +75,13 @@ def comma_for_point(text: str) -> str:
     return text.translate(str.maketrans(",.", ".,"))
 
 
+FULL_WIDTH = {ord("0") + digit: 0xFF10 + digit for digit in range(10)}
+
+
+def in_lakhs(number: int) -> str:
+    return re.sub(r"(?<=\d)(?=(?:\d\d)*\d{3}$)", ",", str(number))
+
+
 @pytest.mark.parametrize(
     ("write", "kind", "form"),
     [
@@ -95,6 +103,13 @@ def comma_for_point(text: str) -> str:
         (lambda x: repr(round(x, 2)), Real, "0.0#"),
         (repr, Real, ""),
         (lambda x: f"{x:.0f}.0", Integer, "0.0"),
+        (lambda x: f"{(x - 150) / 10:+.1f}", Real, "+0.0;-0.0"),
+        (lambda x: f"{x % 1:.4f}".removeprefix("0"), Real, "#.0000"),
+        (lambda x: f"{x * 1e-12:.3e}", Real, "0.000#e-00"),
+        (lambda x: f"{x * 1e9:.2E}", Real, "0.00#E+00"),
+        (lambda x: in_lakhs(int(x * 1000)), Integer, "#,##,##0"),
+        (lambda x: f"₹{in_lakhs(int(x * 1000))}.50", Real, "₹#,##,##0.00"),
+        (lambda x: f"{x:.0f}".translate(FULL_WIDTH), Integer, "\uff10"),
         (lambda x: f"{x:.0f}.00", Integer, "0.00"),
     ],
 )
@@ -120,13 +135,18 @@ def test_zero_among_long_decimals_comes_back_as_the_table_wrote_it() -> None:
     ("write", "form"),
     [
         (lambda m: f"{m // 60:02d}:{m % 60:02d}", "%H:%M"),
-        (lambda m: f"{m % 1440 // 60:02d}:{m % 60:02d}:00", "%H:%M:%S"),
+        (lambda m: f"{m % 1440 // 60:02d}:{m % 60:02d}:00", "%H:%M:00"),
+        (lambda m: f"{m % 1440 // 60:02d}:{m % 60:02d}:{m % 59:02d}", "%H:%M:%S"),
+        (lambda m: f"{m}:00:00", "%-H:00:00"),
+        (lambda m: f"{m % 1440 // 60:02d}:{m % 60:02d} Uhr", "%H:%M Uhr"),
+        (lambda m: f"{m % 1440 // 60}h{m % 60:02d}", "%-Hh%M"),
+        (lambda m: f"{m % 1440 // 60}.{m % 60:02d}", "%-H.%M"),
         (lambda m: f"{m // 60}:{m % 60:02d}", "%-H:%M"),
         (lambda m: f"{m // 60}h {m % 60}m", "%-Hh %-Mm"),
         (lambda m: f"{m // 60} h {m % 60} min", "%-H h %-M min"),
         (
             lambda m: f"{m // 1440} days {m % 1440 // 60:02d}:{m % 60:02d}:00",
-            "%-D days %H:%M:%S",
+            "%-D days %H:%M:00",
         ),
         (lambda m: f"{m // 24} day" + "s" * (m // 24 != 1), "%-D day(s)"),
         (
@@ -139,7 +159,11 @@ def test_zero_among_long_decimals_comes_back_as_the_table_wrote_it() -> None:
         ),
         (
             lambda m: f"{(m // 60 - 1) % 12 + 1:02d}:{m % 60:02d}:00{'ap'[m % 1440 >= 720]}m",
-            "%I:%M:%S%P",
+            "%I:%M:00%P",
+        ),
+        (
+            lambda m: f"{(m // 60 - 1) % 12 + 1:02d}:{m % 60:02d} {'ap'[m % 1440 >= 720]}.m.",
+            "%I:%M %.P",
         ),
         (
             lambda m: "PT" + f"{m // 60}H" * (m >= 60) + f"{m % 60}M" * (m % 60 > 0 or not m),
@@ -152,6 +176,51 @@ def test_draft_finds_durations_and_times_of_day(write: Callable[[int], str], for
     column = comes_back([write(m) for m in minutes()])
     assert isinstance(column, Integer)
     assert column.form == form
+
+
+def test_times_end_as_they_do_in_the_table() -> None:
+    column = comes_back([f"{m % 1440 // 60:02d}:{m % 60 // 15 * 15:02d}" for m in minutes()])
+    assert isinstance(column, Integer)
+    assert set(dict(column.endings)) == {"00", "15", "30", "45"}
+    assert {text[-2:] for text in written(column)} == {"00", "15", "30", "45"}
+
+
+def test_noise_of_binary_fractions_is_no_decimal() -> None:
+    column = comes_back([repr(round(x) / 100 * 1.19) for x in amounts()])
+    assert isinstance(column, Real)
+    assert column.decimals == 4
+
+
+def test_offsets_of_no_one_place_are_told() -> None:
+    values = [f"{day} 00:00:00+0{i % 3}:00" for i, day in enumerate(days())]
+    (question,) = drafted(x=values).questions
+    assert "several offsets from UTC" in question
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            [f"{'~' * (i % 7 == 0)}{x:.0f}" for i, x in enumerate(amounts())],
+            "has numbers in 342 of 400 rows, and ",
+        ),
+        (
+            [f"{day:%d.%m.%Y}" if i % 2 else str(day) for i, day in enumerate(days())],
+            "has dates in 2 spellings (YYYY-MM-DD, %d.%m.%Y); write them in one",
+        ),
+    ],
+)
+def test_a_draft_says_of_what_kind_most_of_a_column_is(values: list[str], said: str) -> None:
+    draft = drafted(x=values, y=["a", "b"] * (ROWS // 2))
+    assert draft.domain.names == ("y",)
+    assert said in draft.left_out[0]
+
+
+def test_a_draft_says_where_merged_categories_are_most_of_a_column() -> None:
+    values = [*["a", "b"] * 60, *(f"c{i % 40}" for i in range(ROWS - 120))]
+    draft = drafted(x=values)
+    assert draft.domain.columns[0].labels == ("a", "b", "other")
+    assert "70% of the rows together and are merged" in draft.skipped[0]
 
 
 def test_times_of_day_come_out_within_a_day() -> None:

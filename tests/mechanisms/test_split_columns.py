@@ -320,7 +320,23 @@ def answers(separator: str) -> list[str]:
     ]
 
 
+def currencies(seed: int) -> list[str]:
+    words = _draws(seed).choice(["EUR", "USD", "CHF"], ROWS)
+    return [
+        f"{word} {x:.2f}" for word, x in zip(words, _draws(seed).lognormal(5, 1, ROWS), strict=True)
+    ]
+
+
+def units(seed: int) -> list[str]:
+    return [
+        f"{x} kg" if i % 3 else f"{x}000 g"
+        for i, x in enumerate(_draws(seed).integers(1, 300, ROWS))
+    ]
+
+
 NUMBERS = {
+    "currency": currencies(6),
+    "unit": units(7),
     "pressure": pressures(1),
     "point": points(2),
     "degrees": pairs_of_degrees(3),
@@ -405,6 +421,12 @@ def test_a_draft_splits_answers(separator: str) -> None:
     assert [set(c.split(separator)) for c in written["x"]] == [
         set(c.split(separator)) for c in cells
     ]
+
+
+def test_answers_are_split_where_most_of_their_combinations_are_rare() -> None:
+    cells = [";".join(f"a{k}" for k in range(6) if i >> k & 1) or "a0" for i in range(64)] * 10
+    draft = drafted(x=cells, y=["a", "b"] * 320)
+    assert [split.column for split in draft.domain.splits] == ["x"]
 
 
 def test_a_draft_lists_no_answer_of_few_rows() -> None:
