@@ -1,9 +1,9 @@
 """Dates and times of day in other spellings than ISO 8601, described as ``strftime`` does: ``%d.%m.%Y``.
 
 ``Pattern`` reads and writes as ``mechanisms.moments.Form`` does; ``form_of`` parses the notation of either. Directives:
-``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` and ``%V`` (year and week of
-ISO 8601), ``%q`` (quarter); ``%-d`` has no leading zero, ``%^b`` is in capitals, ``%%`` is a per cent sign. Names of
-months are English.
+``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%a`` ``%A`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` and ``%V``
+(year and week of ISO 8601), ``%q`` (quarter); ``%-d`` has no leading zero, ``%^b`` is in capitals, ``%%`` is a per cent
+sign. Names of months and days are English; ``%B[de]`` has those of another language (`mechanisms.calendar_names`).
 
 The patterns are public. The values read by them are secret, at their owner.
 Limits: no time zones; a year of two digits lies in 1969 to 2068, as in POSIX.
@@ -16,23 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
+from mechanisms.calendar_names import ENGLISH, NAMES
 from mechanisms.moments import Form
 
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+_DIRECTIVE = re.compile(
+    r"%(?P<flag>[-^]?)(?P<letter>[A-Za-z%])(?:(?<=[bBaA])\[(?P<language>[a-z]{2})\])?"
 )
-_DIRECTIVE = re.compile(r"%(?P<flag>[-^]?)(?P<letter>[A-Za-z%])")
 _DIGITS = dict.fromkeys("ymdHIMSV", r"\d\d") | {
     "Y": r"\d{4}",
     "G": r"\d{4}",
@@ -57,6 +46,8 @@ _NEEDS = {
     "m": ("Yy",),
     "b": ("Yy",),
     "B": ("Yy",),
+    "a": ("d",),
+    "A": ("d",),
     "q": ("Yy",),
     "V": ("G",),
     "G": ("V",),
@@ -67,7 +58,25 @@ _NEEDS = {
     "S": ("M",),
     "f": ("S",),
 }
-_ALIKE = ("Yy", "YG", "yG", "mb", "mB", "bB", "HI", "qm", "qb", "qB", "Vm", "Vb", "VB", "Vq", "Vd")
+_NAMED = "bBaA"
+_ALIKE = (
+    "aA",
+    "Yy",
+    "YG",
+    "yG",
+    "mb",
+    "mB",
+    "bB",
+    "HI",
+    "qm",
+    "qb",
+    "qB",
+    "Vm",
+    "Vb",
+    "VB",
+    "Vq",
+    "Vd",
+)
 _CENTURY_BEGINS = 69
 
 
@@ -84,7 +93,8 @@ class Pattern:
         """Parses a pattern; returns None unless it states every part of a moment exactly once."""
         found = [m["letter"] for m in _DIRECTIVE.finditer(text) if m["letter"] != "%"]
         letters = "".join(found)
-        known = all(letter in _DIGITS or letter in "bBp" for letter in letters)
+        known = all(letter in _DIGITS or letter in f"{_NAMED}p" for letter in letters)
+        known = known and set(_languages(text).values()) <= NAMES["B"].keys()
         if not known or len(set(found)) < len(found) or not set(letters) & set("YyG"):
             return None
         if "%" in _DIRECTIVE.sub("", text):
@@ -122,7 +132,9 @@ class Pattern:
     @property
     def is_strptime(self) -> bool:
         """True if Python's ``strptime`` can read the pattern."""
-        return not set("qGV") & set(self.letters)
+        return not set("qGV") & set(self.letters) and set(_languages(self.text).values()) <= {
+            ENGLISH
+        }
 
     @property
     def strptime(self) -> str:
@@ -141,13 +153,13 @@ class Pattern:
                 text, unit
             )
         try:
-            return _moment(found.groupdict())
+            return _moment(found.groupdict(), _languages(self.text))
         except ValueError:
             return None
 
     def write(self, moment: datetime) -> str:
         """Returns a moment in the pattern."""
-        return _DIRECTIVE.sub(lambda m: _part(moment, m["letter"], m["flag"]), self.text)
+        return _DIRECTIVE.sub(lambda found: _part(moment, found), self.text)
 
 
 def form_of(text: str) -> Form | Pattern | None:
@@ -161,41 +173,54 @@ def _regex(pattern: str) -> re.Pattern[str]:
     for found in _DIRECTIVE.finditer(pattern):
         parts += [
             re.escape(pattern[end : found.start()]),
-            _part_regex(found["letter"], found["flag"]),
+            _part_regex(found),
         ]
         end = found.end()
     return re.compile("".join([*parts, re.escape(pattern[end:])]), re.ASCII | re.IGNORECASE)
 
 
-def _part_regex(letter: str, flag: str) -> str:
+@lru_cache(2048)
+def _languages(pattern: str) -> dict[str, str]:
+    """Returns the language of the names of each directive."""
+    found = (m for m in _DIRECTIVE.finditer(pattern) if m["letter"] in _NAMED)
+    return {match["letter"]: match["language"] or ENGLISH for match in found}
+
+
+def _part_regex(found: re.Match[str]) -> str:
+    letter, flag = found["letter"], found["flag"]
     if letter == "%":
         return "%"
-    if letter in "bB":
-        names = [name if letter == "B" else name[:3] for name in MONTHS]
-        return f"(?P<{letter}>{'|'.join(names)})"
+    if letter in _NAMED:
+        names = NAMES[letter][found["language"] or ENGLISH]
+        # Without regard to capitals, which the pattern's flags leave to ASCII.
+        spelt = dict.fromkeys(case(name) for name in names for case in (str, str.upper, str.lower))
+        return f"(?P<{letter}>{'|'.join(map(re.escape, spelt))})"
     if letter == "p":
         return "(?P<p>am|pm)"
     return f"(?P<{letter}>{'[0-9]{1,2}' if flag == '-' else _DIGITS[letter]})"
 
 
-def _moment(parts: dict[str, str]) -> datetime:
+def _moment(parts: dict[str, str], languages: dict[str, str]) -> datetime:
     """Returns the moment of the parts of a match. Raises ``ValueError`` if there is no such day or time."""
     if "V" in parts:
         return datetime.fromisocalendar(int(parts["G"]), int(parts["V"]), 1)
-    numbers = {letter: int(text) for letter, text in parts.items() if letter not in "bBp"}
+    numbers = {letter: int(text) for letter, text in parts.items() if letter not in f"{_NAMED}p"}
     year = numbers.get("Y", 0)
     if "y" in numbers:
         year = numbers["y"] + (1900 if numbers["y"] >= _CENTURY_BEGINS else 2000)
-    name = parts.get("b") or parts.get("B")
+    # Places among the names of months and days, from 0.
+    places = {
+        letter: [known.lower() for known in NAMES[letter][language]].index(parts[letter].lower())
+        for letter, language in languages.items()
+    }
     month = numbers.get("m", 3 * numbers.get("q", 1) - 2)
-    if name:
-        month = 1 + [known[:3].lower() for known in MONTHS].index(name[:3].lower())
+    month = next((1 + place for letter, place in places.items() if letter in "bB"), month)
     hour = numbers.get("H", 0)
     if "I" in numbers:
         if not 1 <= numbers["I"] <= 12:
             raise ValueError("no hour of twelve")
         hour = numbers["I"] % 12 + 12 * (parts["p"].lower() == "pm")
-    return datetime(
+    moment = datetime(
         year,
         month,
         numbers.get("d", 1),
@@ -204,12 +229,16 @@ def _moment(parts: dict[str, str]) -> datetime:
         numbers.get("S", 0),
         numbers.get("f", 0),
     )
+    if any(place != moment.weekday() for letter, place in places.items() if letter in "aA"):
+        raise ValueError("another day of the week")
+    return moment
 
 
-def _part(moment: datetime, letter: str, flag: str) -> str:
-    if letter in "bB":
-        name = MONTHS[moment.month - 1]
-        name = name if letter == "B" else name[:3]
+def _part(moment: datetime, found: re.Match[str]) -> str:
+    letter, flag = found["letter"], found["flag"]
+    if letter in _NAMED:
+        place = moment.month - 1 if letter in "bB" else moment.weekday()
+        name = NAMES[letter][found["language"] or ENGLISH][place]
         return name.upper() if flag == "^" else name
     if letter in "%p":
         return "%" if letter == "%" else ("PM" if moment.hour >= 12 else "AM")

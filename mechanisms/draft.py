@@ -506,7 +506,8 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     if isinstance(clock, Clock):
         # Minutes and seconds have endings of an hour's or a minute's, hours and days none.
         sixty = clock.letters[-1] in "MS"
-        ends = endings_of(_rows_of(numbers, whole), drafted.atoms, clock=True) if sixty else ()
+        apart = set(map(int, drafted.atoms))
+        ends = endings_of(_rows_of(numbers, whole), apart, clock=True) if sixty else ()
         drafted = replace(drafted, endings=ends)
     return replace(drafted, form=reading.form, marks=reading.marks)
 

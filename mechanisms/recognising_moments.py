@@ -2,8 +2,8 @@
 
 If days and months can be read in either order, one is chosen and ``question`` says so.
 
-The texts are secret, at their owner; a question contains none of them. Limits: English names of months; patterns
-without zones.
+The texts are secret, at their owner; a question contains none of them. Limits: names of months in the languages of
+`mechanisms.calendar_names`; patterns without zones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import product
 
+from mechanisms.calendar_names import ENGLISH, languages_of
 from mechanisms.date_patterns import Pattern
 from mechanisms.moments import Form, named_zone
 from mechanisms.recognising import marks_among
@@ -32,6 +33,8 @@ _ZONE_QUESTION = (
     "the offsets are those of {zone}, and of places that keep the same time; name yours in format"
 )
 
+_WORDS = re.compile(r"[^\W\d_]+\.?")
+_NAMED = re.compile("%[bBaA]")
 _OFFSET = re.compile(r"[Zz]$|[+-]\d\d:?\d\d$")
 _OFFSETS_NOTE = (
     "its times have several offsets from UTC, of no one place; they are read as moments in UTC, and so are times of "
@@ -60,6 +63,9 @@ _SEPARATED = tuple(
 _DAYS = (
     *_SEPARATED,
     *("%y-%m-%d", "%d%b%Y", "%d%b%y", "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d. %b %Y"),
+    *("%d. %b. %Y", "%d de %B de %Y", "%a %d %b %Y", "%a, %d %b %Y", "%a %b %d %Y", "%a %d %B %Y"),
+    *("%A, %d %B %Y", "%A %d %B %Y", "%A, %B %d, %Y", "%A, %d. %B %Y", "%a, %d. %b %Y"),
+    *(f"%a{sign} {date}" for sign in (",", "") for date in ("%d.%m.%Y", "%d/%m/%Y", "%Y-%m-%d")),
 )
 _PERIODS = (
     *("%m/%Y", "%Y/%m", "%b %Y", "%b-%Y", "%b-%y", "%b %y", "%B %Y", "%b%Y", "%Y-%b", "%m-%Y"),
@@ -75,6 +81,8 @@ _PERIODS = (
         "%G W%V",
         "W%V %G",
     ),
+    *("KW %V/%G", "KW%V/%G", "KW %V %G", "KW%V %G", "%G-KW%V", "%G KW%V", "%G/KW%V", "%V/%G"),
+    *("Q%q/%y", "Q%q %y", "T%q %Y", "T%q-%Y"),
 )
 _DIGITS = {6: ("%Y%m",), 8: ("%d%m%Y", "%m%d%Y"), 12: ("%Y%m%d%H%M",), 14: ("%Y%m%d%H%M%S",)}
 
@@ -222,8 +230,11 @@ def _patterns(value: str) -> Iterator[Pattern]:
     elif found := _TIME.fullmatch(value):
         value, dates = found[1], _DAYS
         times = list(_times(found))
+    languages = tuple(
+        dict.fromkeys(lang for word in _WORDS.findall(value) for lang in languages_of(word))
+    )
     for date in dates:
-        for flagged, time in product(_flagged(date), times):
+        for flagged, time in product(_flagged(date, languages), times):
             pattern = Pattern.parse(flagged + time)
             plain = Pattern.parse(flagged)
             if pattern and plain and plain.matches(value):
@@ -242,12 +253,16 @@ def _times(found: re.Match[str]) -> Iterator[str]:
         yield f"{found[2]}%{flag}{letter}{rest}"
 
 
-def _flagged(date: str) -> Iterator[str]:
-    """Yields the pattern with and without leading zeros, with names of months as they are and in capitals."""
-    yield date
-    if "%d" in date or "%m" in date:
-        yield date.replace("%d", "%-d").replace("%m", "%-m")
-    if "%b" in date:
-        yield date.replace("%b", "%^b")
-        if "%d" in date:
-            yield date.replace("%b", "%^b").replace("%d", "%-d")
+def _flagged(date: str, languages: Sequence[str]) -> Iterator[str]:
+    """Yields the pattern with and without leading zeros, in each language, and with names of months in capitals."""
+    named = _NAMED.search(date) is not None
+    for language in languages if named else (ENGLISH,):
+        spoken = date if language == ENGLISH else _NAMED.sub(rf"\g<0>[{language}]", date)
+        yield spoken
+        unpadded = re.sub("%([dmV])", r"%-\1", spoken)
+        if unpadded != spoken:
+            yield unpadded
+        if "%b" in date:
+            yield spoken.replace("%b", "%^b")
+            if "%d" in date:
+                yield unpadded.replace("%b", "%^b")

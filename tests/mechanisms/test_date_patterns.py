@@ -15,6 +15,7 @@ PATTERNS = [
     *("%d.%m.%Y", "%m/%d/%Y", "%-m/%-d/%Y", "%d%^b%Y", "%d %b %Y", "%d-%b-%y", "%B %-d, %Y"),
     *("%Y%m", "%Y%m%d%H%M", "%m/%Y", "%Y-Q%q", "%G-W%V", "%Y", "%d.%m.%Y %H:%M:%S"),
     *("%m/%d/%Y %I:%M %p", "%Y-%m-%d %H:%M:%S.%f", "100%% %Y"),
+    *("%-d. %B[de] %Y", "%a[fr] %d %b[fr] %Y", "%A, %B %d, %Y", "%d de %^B[pt] de %Y", "[de] %Y"),
 ]
 
 
@@ -46,6 +47,10 @@ def test_pattern_reads_what_it_wrote(text: str, moment: datetime) -> None:
         ("%m/%d/%Y %I:%M %p", "02/28/2019 12:05 AM", datetime(2019, 2, 28, 0, 5)),
         ("%d.%m.%Y", "2019-02-28", datetime(2019, 2, 28)),
         ("%d.%m.%Y", "30.02.2019", None),
+        ("%-d. %B[de] %Y", "3. März 2019", datetime(2019, 3, 3)),
+        ("%-d. %B[de] %Y", "3. March 2019", None),
+        ("%a, %d %b %Y", "Tue, 07 May 2019", datetime(2019, 5, 7)),
+        ("%a, %d %b %Y", "Wed, 07 May 2019", None),
         ("%d.%m.%Y", "1.2.2019", None),
         ("%m/%d/%Y %I:%M %p", "02/28/2019 13:05 AM", None),
     ],
@@ -57,7 +62,21 @@ def test_pattern_reads_moments(text: str, value: str, moment: datetime | None) -
 
 
 @pytest.mark.parametrize(
-    "text", ["%d.%m", "%d.%Y", "%H:%M", "%Y %y", "%Y %m %b", "%V", "%Y-%V", "%x", "%Y %", "%Y %I"]
+    "text",
+    [
+        "%d.%m",
+        "%d.%Y",
+        "%H:%M",
+        "%Y %y",
+        "%Y %m %b",
+        "%V",
+        "%Y-%V",
+        "%x",
+        "%Y %",
+        "%Y %I",
+        "%a %Y",
+        "%B[xx] %Y",
+    ],
 )
 def test_pattern_refuses_what_tells_no_moment(text: str) -> None:
     assert Pattern.parse(text) is None

@@ -250,7 +250,9 @@ def test_draft_says_what_a_clock_counts() -> None:
         *((text, "day") for text in ("%d%^b%Y", "%-m/%-d/%Y", "%B %-d, %Y", "%d.%m.%y", "%d%m%Y")),
         *((text, "month") for text in ("%Y%m", "%m/%Y", "%b %Y", "%b-%y")),
         *((text, "quarter") for text in ("%Y-Q%q", "Q%q %Y", "%YQ%q")),
-        *((text, "week") for text in ("%GW%V", "%G W%V")),
+        *((text, "week") for text in ("%GW%V", "%G W%V", "KW %-V/%G")),
+        *((text, "day") for text in ("%-d. %B[de] %Y", "%d %b[fr] %Y", "%d de %B[es] de %Y")),
+        *((text, "day") for text in ("%a, %d %b %Y", "%A[nl] %-d %B[nl] %Y", "%a[de], %d.%m.%Y")),
     ],
 )
 def test_draft_finds_the_spelling_of_dates(pattern: str, unit: str) -> None:
