@@ -74,7 +74,7 @@ from mechanisms.source import TableSource
 from mechanisms.spelling import Clock, spelling_of
 from mechanisms.split_columns import NO, YES, SplitColumn
 from mechanisms.split_draft import separator_of, split_of
-from mechanisms.text_table import TextTable
+from mechanisms.text_table import TextTable, and_list
 from mechanisms.written import EXACT, multiple_of
 
 WRITTEN_GAP = "NA"
@@ -343,7 +343,7 @@ def _copies(split: SplitColumn, cells: Sequence[str], columns: Mapping[str, Sequ
     rows = [split.split(cell, KNOWN_MISSING) for cell in cells]
     parts = [[None if row is None else row[i] for row in rows] for i in range(len(split.parts))]
     found = [next((n for n, c in columns.items() if list(c) == part), None) for part in parts]
-    return " and ".join(named(name) for name in found if name) if all(found) else ""
+    return and_list(named(name) for name in found if name) if all(found) else ""
 
 
 def _column(name: str, values: Sequence[str]) -> _Column:

@@ -13,7 +13,7 @@ from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.numbers import Integer, Real
 from mechanisms.spelling import Clock, spelling_of
 from mechanisms.split_columns import SplitColumn
-from mechanisms.text_table import shown
+from mechanisms.text_table import and_list, shown
 from mechanisms.written import parse_number, parse_whole
 
 MANY_CATEGORIES = 100
@@ -82,7 +82,7 @@ def _clock_words(form: str) -> str:
     if not isinstance(spelling, Clock):
         return ""
     words = {"D": "days", "H": "hours", "M": "minutes", "S": "seconds"}
-    units = " and ".join(words[letter] for letter in spelling.letters)
+    units = and_list(words[letter] for letter in spelling.letters)
     return f" ({units}; numbers count {words[spelling.letters[-1]]})"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from mechanisms.domain import Domain
 from mechanisms.draft import Draft, draft_of
 from mechanisms.errors import DataError
-from mechanisms.text_table import TextTable
+from mechanisms.text_table import TextTable, and_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _common(tables: Mapping[str, TableRead]) -> tuple[str, ...]:
         having = [source for source, each in zip(tables, names, strict=True) if column in each]
         if 1 < len(having) < len(names):
             raise DataError(
-                f"column {column!r} stands in {' and '.join(having)}: in a study it is of one source, or in the key of "
+                f"column {column!r} stands in {and_list(having)}: in a study it is of one source, or in the key of "
                 "all; leave it out of the others, or call it otherwise there"
             )
     return (

@@ -29,6 +29,7 @@ CODES_SHARE = 0.95
 CURRENCIES = (
     "$",
     "€",
+    "¤",
     "£",
     "¥",
     "₹",
@@ -44,7 +45,7 @@ CURRENCIES = (
     "PLN",
     "CZK",
 )
-"""Signs before an amount; other letters before digits make a code."""
+"""Signs before an amount; other letters before digits make a code. The euro of ISO 8859-15 is ¤ in other encodings."""
 
 _CODE = re.compile(r"[A-Za-z]{1,3}\d{1,4}(?:[.-]?[0-9A-Za-z]{1,4})?", re.ASCII)
 _AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)

@@ -5,7 +5,7 @@ The table is secret, at its owner; its ``repr`` has no value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,12 @@ class TextTable:
         index = pd.Index(self.places, name=None if self.unit == "line" else self.unit)
         columns = {name: list(values) for name, values in self.columns.items()}
         return pd.DataFrame(columns, index=index, columns=list(columns), dtype=object)
+
+
+def and_list(names: Iterable[str]) -> str:
+    """Returns names in a sentence: "a", "a and b", "a, b and c"."""
+    *before, last = [*names] or [""]
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def shown(value: str) -> str:

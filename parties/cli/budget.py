@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mechanisms.text_table import and_list
 from parties.cli.options import budget_option, by_option
 from parties.cli.runtime import common_options
 from parties.storage.owner_budget import OwnerBudget
@@ -178,7 +179,7 @@ def _word_text(said: RecordedWord) -> str:
 def budget_state_text(dataset: Dataset) -> str:
     """Returns the spent and remaining budget in words."""
     if dataset.not_private:
-        runs = " and ".join(dict.fromkeys(run.release.run for run in dataset.not_private))
+        runs = and_list(dict.fromkeys(run.release.run for run in dataset.not_private))
         limit = (
             "no limit" if math.isinf(dataset.epsilon) else f"a limit of epsilon {dataset.epsilon:g}"
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from mechanisms.columns import Categorical
 from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
 from mechanisms.private_draft import private_draft
@@ -99,7 +100,7 @@ def domain(
         }
         click.echo(json.dumps(document, indent=2))
         return
-    _summarise(replace(seen, unlisted=draft.unlisted))
+    _summarise(replace(seen, unlisted=draft.unlisted, private=draft.private))
     if out is None:
         click.echo(text, nl=False)
         return
@@ -136,10 +137,22 @@ def _summarise(draft: Draft) -> None:
         click.echo("To be listed from a code book, and ignored until then:", err=True)
     for name in draft.to_list:
         click.echo(f"  {name}", err=True)
+    if draft.private and (marked := _marked(draft)):
+        click.echo("With texts among numbers or dates, to be listed in marks:", err=True)
+        for name in marked:
+            click.echo(f"  {name}", err=True)
     if draft.questions:
         click.echo("To be asked, since it can be read in two ways:", err=True)
     for question in draft.questions:
         click.echo(f"  {question}", err=True)
+
+
+def _marked(draft: Draft) -> list[str]:
+    """Returns the names of the columns, as tables have them, that have marks."""
+    domain = draft.domain
+    marked = [c.name for c in domain.columns if not isinstance(c, Categorical) and c.marks]
+    whole = {part: split.column for split in domain.splits for part in split.parts}
+    return list(dict.fromkeys(whole.get(name, name) for name in marked))
 
 
 def _read(tables: Mapping[str, Table]) -> dict[str, TableRead]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mechanisms.accounting import Ledger
+from mechanisms.text_table import and_list
 from parties.cli.options import check_only, only_option, owner_options
 from parties.cli.runtime import command_progress, common_options, make_private, run_supervised
 from parties.cli.submit import participate
@@ -135,7 +136,7 @@ def _check_options(method: str, source: str, given: Mapping[str, Any]) -> None:
         titles[served.key], options[served.key] = served.title, served.join_options
     for name, option in _OPTIONS.items():
         if given[name] not in (None, False) and name not in options[method]:
-            having = " and ".join(titles[one] for one in titles if name in options[one])
+            having = and_list(titles[one] for one in titles if name in options[one])
             raise click.UsageError(f"{option} is for {having}; {source} is of {titles[method]}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from mechanisms.text_table import and_list
 from parties.cli.maintain import server_folders
 from parties.cli.runtime import common_options
 from parties.foundation.errors import StoreError
@@ -106,7 +107,7 @@ def _text(status: Mapping[str, Any], name: str, body: Mapping[str, object] | Non
     silent = [party for party in silent if party != status["party"]["name"]]
     others: Sequence[str] = silent or [peer["name"] for peer in status["peers"]]
     return (
-        f"{what}: asked by {status['party']['name']}; it takes effect when {' and '.join(others)} ask it, too "
+        f"{what}: asked by {status['party']['name']}; it takes effect when {and_list(others)} ask it, too "
         f"(syncret {name}, at each)"
     )
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import click
 
+from mechanisms.text_table import and_list
 from parties.cli.options import DEFAULT, folder_option, service_answer
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Config, load_config
@@ -295,7 +296,7 @@ def _print_command_answer(document: Mapping[str, Any], as_json: bool) -> None:
 def _sentence(document: Mapping[str, Any]) -> str:
     missing = [server["name"] for server in document["servers"] if not server["approved"]]
     waits = document["state"] in ("proposed", "approved") and missing
-    after = f"; not approved yet by {' and '.join(missing)}" if waits else ""
+    after = f"; not approved yet by {and_list(missing)}" if waits else ""
     reason = f": {document['reason']}" if document["reason"] else ""
     return (
         f"{document['run']} ({document['digest'][:_SHORT]}) is {document['state']}{reason}{after}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from mechanisms.summary import ColumnSummary
+from mechanisms.text_table import and_list
 from parties.cli.runtime import command_progress, run_supervised
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import SubmitError
@@ -152,14 +153,14 @@ def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
 
 
 def _signed(found: WithdrawalProgress) -> str:
-    return f"{' and '.join(sorted(found.confirmed))} have signed"
+    return f"{and_list(sorted(found.confirmed))} have signed"
 
 
 def returned_text(datasets: Sequence[str], budget: Path) -> str:
     """Returns the datasets that have got a charge back."""
     if not datasets:
         return f"nothing of it is charged in {budget}"
-    return f"what was charged for it is given back to dataset {' and '.join(datasets)}"
+    return f"what was charged for it is given back to dataset {and_list(datasets)}"
 
 
 def replaced_text(found: WithdrawalProgress) -> str:
@@ -182,7 +183,7 @@ def _progress_text(found: WithdrawalProgress) -> str:
         (found.counted, "says that it is counted", "say that it is counted"),
     )
     parts = [
-        f"{' and '.join(sorted(who))} {one if len(who) == 1 else more}"
+        f"{and_list(sorted(who))} {one if len(who) == 1 else more}"
         for who, one, more in heard
         if who
     ]
@@ -230,13 +231,13 @@ def _round(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
 def _where(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
     lacking = [each.party for each in answers if each.upload != found.upload]
     if lacking:
-        return f"is not, or not any more, at {' and '.join(lacking)}, by their own word"
+        return f"is not, or not any more, at {and_list(lacking)}, by their own word"
     if found.complete:
         return "is at all three servers"
-    has = " and ".join(receipt.party for receipt in found.receipts)
+    has = and_list(receipt.party for receipt in found.receipts)
     if not found.kept_for:
         return f"is at {has}; no other server confirms it. Send it again: what is there is kept"
-    away = " and ".join(found.kept_for)
+    away = and_list(found.kept_for)
     verb = "is" if len(found.kept_for) == 1 else "are"
     return (
         f"is at {has} and, as {found.via} says, kept for {away}, who {verb} away. It counts when three receipts are "
@@ -338,7 +339,7 @@ def _adopt_counted(owner: DataOwner, submission: str, answers: Sequence[Submissi
     names = account.adopt(submission, sure=len(counting) >= 2)
     if names:
         click.echo(
-            f"{owner.budget} had no charge for this submission, which is counted, as {' and '.join(counting)} said; it "
+            f"{owner.budget} had no charge for this submission, which is counted, as {and_list(counting)} said; it "
             f"is charged to {names} now",
             err=True,
         )
@@ -364,7 +365,7 @@ def _show_over(
         document["void"] = found.to_dict()
         text = f"{withdrawn_text(found, run)}\n{returned_text(datasets, owner.budget)}"
     else:
-        ended = " and ".join(each.party.name for each in heard if each.status == HTTPStatus.GONE)
+        ended = and_list(each.party.name for each in heard if each.status == HTTPStatus.GONE)
         text = (
             f"run {run} is over, as {ended} says: what was charged stays charged, since no two servers have signed "
             "that nothing of it was opened"

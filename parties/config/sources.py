@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mechanisms.domain import Domain
+from mechanisms.text_table import and_list
 from parties.config.limits import check, check_name, check_names, check_number
 from parties.config.schema import BY_ORDER, PERSON, ROWS_INPUT, ClientsSection, RunSection
 
@@ -80,7 +81,7 @@ def _check_columns(sources: Sequence[SourceSection], domain: Domain) -> None:
             )
     for column in domain.names:
         having = [source.name for source in sources if column in source.columns]
-        found = " and ".join(map(repr, having)) or "none"
+        found = and_list(map(repr, having)) or "none"
         check(
             len(having) == 1,
             "source.columns",
@@ -119,7 +120,7 @@ def _check_links(sources: Sequence[SourceSection], run: RunSection, domain: Doma
     check(
         len(many) <= 1,
         "source.rows_per_person",
-        f"is above 1 in {' and '.join(many)}; expected that in one source: which of a person's rows belong together "
+        f"is above 1 in {and_list(many)}; expected that in one source: which of a person's rows belong together "
         "would be anybody's guess",
     )
     check(

@@ -6,6 +6,8 @@ Public: the excluded participants and the reasons.
 import enum
 from collections.abc import Sequence
 
+from mechanisms.text_table import and_list
+
 
 class Exclusion(enum.StrEnum):
     """Reason for an exclusion. ``INCOMPLETE`` applies only at the end of a run: until then the servers wait."""
@@ -18,7 +20,7 @@ class Exclusion(enum.StrEnum):
 
     def sentence(self, by: Sequence[int]) -> str:
         """Sentence for people, after the owner's name; ``by`` are servers that say so, or lack the submission."""
-        servers = " and ".join(map(str, by))
+        servers = and_list(map(str, by))
         return f"{_SENTENCES[self]} (server {servers})" if by else _SENTENCES[self]
 
 

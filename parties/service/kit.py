@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
+from mechanisms.text_table import and_list
 from parties.config import Config, candidate_files, load_config
 from parties.config.limits import check_name, check_names
 from parties.config.provenance import check_confirmed
@@ -93,7 +94,7 @@ def server_text(server: KitServer) -> str:
     """Returns the README of a server's kit."""
     alone = "the silos' server" if server.config.silos else "FLAIM's server"
     role = alone if server.pid is None else f"server {server.pid}"
-    ports = " and ".join(map(str, server.ports))
+    ports = and_list(map(str, server.ports))
     return "\n".join(
         [
             f"# {server.name}: {role} of {server.config.run.id}",

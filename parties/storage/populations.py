@@ -27,6 +27,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mechanisms.text_table import and_list
 from parties.config.limits import check_name
 from parties.foundation.errors import StoreError
 from parties.foundation.times import iso_time
@@ -323,4 +324,4 @@ def _by_mark(db: sqlite3.Connection, kind: str, value: str | None) -> set[str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return " and ".join(sorted(names))
+    return and_list(sorted(names))

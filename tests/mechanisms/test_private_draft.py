@@ -100,6 +100,18 @@ def test_a_private_draft_is_public_takes_the_table_and_names_what_is_to_be_liste
     assert at["from"] == "public: the hours of a day"
 
 
+def test_the_terminal_names_columns_with_texts_among_numbers(tmp_path: Path) -> None:
+    table = stays(1)
+    table.loc[::9, "age"] = "refused"
+    path = tmp_path / "stays.csv"
+    table.to_csv(path, index=False)
+    shown = CliRunner().invoke(
+        cli, ["data", "draft", str(path), "--private", "--out", str(tmp_path / "d.toml")]
+    )
+    assert "to be listed in marks:\n  age\n" in shown.output
+    assert "refused" not in (tmp_path / "d.toml").read_text().replace('such as "refused"', "")
+
+
 def test_the_document_of_a_private_draft_tells_nothing_of_the_table(tmp_path: Path) -> None:
     documents = []
     for seed, rows in ((1, 3000), (2, 2900)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mechanisms.text_table import TextTable
+from mechanisms.text_table import TextTable, and_list
 
 
 @pytest.mark.parametrize("unit", ["line", "row"])
@@ -28,3 +28,7 @@ def test_text_table_refuses_columns_of_other_lengths() -> None:
 def test_text_table_shows_no_value() -> None:
     shown = repr(TextTable({"diagnosis": ["secret"]}, [2]))
     assert shown == "TextTable(1 rows, 1 columns)"
+
+
+def test_and_list_has_one_and() -> None:
+    assert [and_list("abc"[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]

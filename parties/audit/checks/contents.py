@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from mechanisms.text_table import and_list
 from parties.audit.bundle import (
     CARD,
     CERTIFICATES,
@@ -263,7 +264,7 @@ def headline(files: Sequence[FileFinding], missing: Sequence[str]) -> str:
     repeating = [f.name for f in files if f.name in (PAGE_FILE, CARD) and f.status == MADE_ANEW]
     if repeating and any(file.name == REPORT_FILE and file.unchecked for file in files):
         verb = "repeats" if len(repeating) == 1 else "repeat"
-        said.append(f"{' and '.join(repeating)} {verb} what {REPORT_FILE} says.")
+        said.append(f"{and_list(repeating)} {verb} what {REPORT_FILE} says.")
     if missing:
         said.append(f"Not there: {', '.join(missing)}.")
     return " ".join(said)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mechanisms.errors import MechanismError
 from mechanisms.model import Model
 from mechanisms.pgm import misfit
+from mechanisms.text_table import and_list
 from mechanisms.workload import Workload, count_marginals
 from parties.audit.checks.model_fit import fits_of
 from parties.audit.checks.privacy import RunTerms
@@ -72,7 +73,7 @@ def published(evidence: Evidence) -> str:
     if not found:
         raise NotApplicable(f"There is neither {TABLE_FILE} nor {MODEL_FOLDER}/ in the folder.")
     who = "All three servers" if len(evidence.transcripts) > 1 else "The server"
-    return f"{who} sealed the digests of {' and '.join(found)} at the end of the run."
+    return f"{who} sealed the digests of {and_list(found)} at the end of the run."
 
 
 def sealed_digests(evidence: Evidence) -> ResultDigests:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.summary import ColumnSummary
+from mechanisms.text_table import and_list
 from parties.foundation.errors import NotEnrolled
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
@@ -228,7 +229,7 @@ async def _require_not_returned(owner: DataOwner, path: Path) -> None:
             refunds = refunds_of(owner)
             found = await fetch_return(owner.config, owner.files, state=path, give_back=refunds)
             if found is not None:
-                names = " and ".join(sorted(found.confirmed))
+                names = and_list(sorted(found.confirmed))
                 text = (
                     f"{names} have signed that nothing of the submission of {owner.name} is counted: what was charged "
                     "is given back"
@@ -241,6 +242,6 @@ async def _refused_for_good(owner: DataOwner, path: Path, error: NotEnrolled) ->
     found = await fetch_return(owner.config, owner.files, state=path, give_back=refunds_of(owner))
     if found is None:
         return error
-    names = " and ".join(sorted(found.confirmed))
+    names = and_list(sorted(found.confirmed))
     text = f"{error}; {names} have signed that nothing of it was counted: what was charged is given back"
     return NotEnrolled(error.party, error.status, text)

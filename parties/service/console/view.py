@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import jinja2
 
+from mechanisms.text_table import and_list
 from parties.identity.join_documents import fingerprint_words
 from parties.observability.clocks import offset_text
 from parties.observability.status import ParticipantState, Phase
@@ -201,7 +202,7 @@ def _requested_commands(status: Mapping[str, Any]) -> Iterator[str]:
         if is_asked(asked["agreed"]) or (asking and not silent):
             yield f"Agreed by all: {what}."
         elif asking:
-            yield f"Asked by {' and '.join(asking)}, not yet by {' and '.join(silent)}: {what}."
+            yield f"Asked by {and_list(asking)}, not yet by {and_list(silent)}: {what}."
 
 
 def _revokes(name: str, one: Mapping[str, Any]) -> bool:
