@@ -45,6 +45,7 @@ _WHOLE_IN_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
 _SURELY_DECIMAL = re.compile(r"[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,})|\d{4,},\d+|\d{1,3}(\.\d{3})+,\d+)")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
+_LARGE = re.compile(r"[+-]?(\d{4}|\d{1,3}\.)")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 Row = tuple[int, list[str]]
@@ -131,12 +132,15 @@ def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:
     return list(_rows(body, delimiter, quote)), replace(dialect, delimiter=delimiter, quote=quote)
 
 
-def read_decimals(rows: list[Row], dialect: Dialect) -> str:
-    """Returns the decimal sign of the ``rows`` below a header; turns decimal commas into points, in place."""
+def read_decimals(rows: list[Row], dialect: Dialect) -> tuple[str, frozenset[int]]:
+    """Returns the decimal sign of the ``rows`` below a header; turns decimal commas into points, in place.
+
+    Beside a decimal comma the second part has the places of columns that had points between thousands.
+    """
     decimal = dialect.decimal or _recognise_decimal(rows, dialect.delimiter or COMMA)
-    if decimal == COMMA:
-        _read_commas(rows, everywhere=dialect.decimal == COMMA)
-    return decimal
+    if decimal != COMMA:
+        return decimal, frozenset()
+    return decimal, frozenset(_read_commas(rows, everywhere=dialect.decimal == COMMA))
 
 
 def _likely(content: bytes) -> list[str]:
@@ -265,13 +269,16 @@ def _mostly_commas(values: list[str]) -> bool:
     return any(numbers) and (sum(numbers) + whole) * 2 >= written
 
 
-def _read_commas(rows: list[Row], *, everywhere: bool) -> None:
-    """Writes decimal commas as points, column by column, in place."""
+def _read_commas(rows: list[Row], *, everywhere: bool) -> Iterator[int]:
+    """Writes decimal commas as points, column by column, in place; yields the places with points between thousands."""
     width = max((len(row) for _, row in rows), default=0)
     for place in range(width):
         values = [row[place] for _, row in rows if place < len(row)]
         if not everywhere and not _mostly_commas(values):
             continue
+        large = [v for v in values if _DECIMAL_COMMA.fullmatch(v) and _LARGE.match(v)]
+        if large and all("." in value for value in large):
+            yield place
         for _, row in rows:
             if place < len(row) and (
                 _DECIMAL_COMMA.fullmatch(row[place]) or _WHOLE_IN_THOUSANDS.fullmatch(row[place])

@@ -133,7 +133,11 @@ class Domain:
             columns=tuple(self.columns[self.index(name)] for name in names),
             implied=implied,
             ignore=tuple(dict.fromkeys(ignore)),
-            format=replace(self.format, columns=()),
+            format=replace(
+                self.format,
+                columns=(),
+                thousands=tuple(name for name in self.format.thousands if name in kept),
+            ),
             splits=tuple(split for split in self.splits if kept.issuperset(split.parts)),
             provenance=tuple(said for said in self.provenance if said.column in kept),
         )
@@ -289,6 +293,10 @@ class Domain:
         if (wrong := self.format.cannot_write(texts)) is not None:
             raise DomainError(
                 f'[format] encoding = "{self.format.encoding}" has no characters for {wrong!r}; utf-8 has all'
+            )
+        if absent := [name for name in self.format.thousands if name not in self.written_names]:
+            raise DomainError(
+                f"[format] thousands: no column {absent[0]!r} is written; name columns of numbers"
             )
         listed = self.format.columns
         if not listed:

@@ -74,6 +74,7 @@ from mechanisms.source import TableSource
 from mechanisms.spelling import Clock, spelling_of
 from mechanisms.split_columns import NO, YES, SplitColumn
 from mechanisms.split_draft import separator_of, split_of
+from mechanisms.text_format import TextFormat
 from mechanisms.text_table import TextTable, and_list
 from mechanisms.written import EXACT, multiple_of
 
@@ -280,7 +281,7 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         tuple(columns),
         missing,
         ignore=tuple(left_out),
-        format=table.form,
+        format=_form_of(table, columns),
         provenance=tuple(Provenance(column.name, ((WHOLE, TABLE),)) for column in columns),
         splits=tuple(splits),
     )
@@ -292,6 +293,14 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         tuple(questions),
         (*table.notes, *merged),
         person=person,
+    )
+
+
+def _form_of(table: TextTable, columns: Sequence[Column]) -> TextFormat:
+    """Returns the table's format, with points between thousands in columns that are numbers in the draft, too."""
+    plain = {c.name for c in columns if isinstance(c, Integer | Real) and not c.marks}
+    return replace(
+        table.form, thousands=tuple(name for name in table.form.thousands if name in plain)
     )
 
 

@@ -54,7 +54,7 @@ def table_of(
     header_line: int | None = None,
     as_is: bool = False,
     unit: str = "line",
-    read: Callable[[list[Row]], None] = lambda body: None,
+    read: Callable[[Sequence[str], list[Row]], None] = lambda header, body: None,
 ) -> TextTable:
     """Returns the table of a file's rows; ``read`` may change the rows below the header, in place.
 
@@ -77,7 +77,7 @@ def table_of(
     if header_line is None:
         _check_header(place, header, body, unit)
     header, cut = _cut(place, header, body, unit)
-    read(body)
+    read(header, body)
     return _table(place, header, body, unit, (*notes, *cut), as_is=as_is)
 
 

@@ -13,6 +13,7 @@ typed cells. Limits: a table has to fit into memory.
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,12 +79,19 @@ def read_drawn(path: Path, domain: Domain) -> TextTable:
     table = read_text(TableSource(str(path), dialect=form.dialect))
     commas = number_columns(domain) if form.decimal == "," else frozenset[str]()
     columns = {
-        name: [value.replace(",", ".") for value in values] if name in commas else values
+        name: [_plain(value, grouped=name in form.thousands) for value in values]
+        if name in commas
+        else values
         for name, values in table.columns.items()
         if name not in form.columns or name in domain.written_names
     }
     drawn = replace(table, columns=columns)
     return split_cells(domain.splits, domain.missing_values, drawn, path)
+
+
+def _plain(value: str, *, grouped: bool) -> str:
+    """Returns a number with a decimal comma, and points between thousands if ``grouped``, with a point alone."""
+    return (value.replace(".", "") if grouped else value).replace(",", ".")
 
 
 def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:
@@ -105,15 +113,19 @@ def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:
         raise DataError(f"{where}, {error}; is every quote closed?") from error
     if "\0" in text:
         _refuse_nul(where, text)
-    decimal = "."
+    decimal, thousands = ".", list[str]()
 
-    def read(body: list[Row]) -> None:
+    def read(header: Sequence[str], body: list[Row]) -> None:
         nonlocal decimal
-        decimal = read_decimals(body, found)
+        decimal, places = read_decimals(body, found)
+        thousands.extend(header[place] for place in sorted(places) if place < len(header))
 
     table = table_of(where, rows, header_line=dialect.header_line, as_is=dialect.as_is, read=read)
     found = replace(found, encoding=encoding, decimal=decimal)
-    return replace(table, form=form_of_text(text, found)), str(found)
+    form = form_of_text(text, found)
+    if form.decimal == ",":
+        form = replace(form, thousands=tuple(name for name in thousands if name in table.columns))
+    return replace(table, form=form), str(found)
 
 
 def _refuse_nul(where: str, text: str) -> None:

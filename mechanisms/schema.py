@@ -65,6 +65,8 @@ def table_schema(domain: Domain) -> dict[str, object]:
         field = _field(columns[name], types[name], required=name not in optional)
         if types[name].kind == NUMBER and domain.format.decimal != ".":
             field["decimalChar"] = domain.format.decimal
+            if name in domain.format.thousands:
+                field["groupChar"] = "."
         # A category that is written like a missing value is that category.
         if spellings and field["type"] == "string" and not absent_in(domain, name):
             field["missingValues"] = []

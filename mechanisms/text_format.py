@@ -19,6 +19,7 @@ from mechanisms.dialect import COMMA, PLAIN, Dialect
 from mechanisms.errors import DataError, DomainError
 
 NEEDED, ALL = "needed", "all"
+_LISTS = ("columns", "thousands")
 _SAMPLE_LINES = 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
 LINE_ENDS = {"lf": "\n", "crlf": "\r\n", "cr": "\r"}
@@ -37,8 +38,9 @@ def _writes_text(encoding: str) -> bool:
 class TextFormat:
     """Format of a text table. ``quoting`` is "needed" or "all", ``line_end`` "lf", "crlf" or "cr".
 
-    ``columns`` names all columns of the table in order, if left-out columns are to be written, empty. Raises
-    ``DomainError`` for invalid values.
+    ``columns`` names all columns of the table in order, if left-out columns are to be written, empty. ``thousands``
+    names columns of numbers that are written with points between thousands, beside a decimal comma (``1.234,50``).
+    Raises ``DomainError`` for invalid values.
     """
 
     delimiter: str = COMMA
@@ -48,6 +50,7 @@ class TextFormat:
     quoting: str = NEEDED
     line_end: str = "lf"
     columns: tuple[str, ...] = ()
+    thousands: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -70,6 +73,11 @@ class TextFormat:
             raise DomainError("[format] decimal and delimiter are the same sign; choose another")
         if len(set(self.columns)) < len(self.columns):
             raise DomainError("[format] columns: a name stands twice; names are unique")
+        if self.thousands and self.decimal != COMMA:
+            raise DomainError(
+                '[format] thousands stands beside a decimal point; expected decimal = ",", or in each column a format '
+                'such as "#,##0.00"'
+            )
 
     @property
     def newline(self) -> str:
@@ -96,7 +104,7 @@ class TextFormat:
         said = {item.name: getattr(self, item.name) for item in fields(self)}
         plain = {item.name: item.default for item in fields(self)}
         different = {key: value for key, value in said.items() if value != plain[key]}
-        return different | ({"columns": list(self.columns)} if self.columns else {})
+        return different | {key: list(different[key]) for key in _LISTS if key in different}
 
     @classmethod
     def from_dict(cls, table: object) -> TextFormat:
@@ -109,13 +117,14 @@ class TextFormat:
                 f"[format] {unknown[0]!r} is an unknown key; expected one of {', '.join(known)}"
             )
         values = dict(table)
-        columns = values.pop("columns", ())
-        listed = isinstance(columns, Sequence) and not isinstance(columns, str)
-        if not listed or not all(isinstance(name, str) for name in columns):
-            raise DomainError("[format] columns: a list of names is needed")
+        lists = {key: values.pop(key, ()) for key in _LISTS}
+        for key, names in lists.items():
+            listed = isinstance(names, Sequence) and not isinstance(names, str)
+            if not listed or not all(isinstance(name, str) for name in names):
+                raise DomainError(f"[format] {key}: a list of names is needed")
         if wrong := [key for key, value in values.items() if not isinstance(value, str)]:
             raise DomainError(f"[format] {wrong[0]} = {values[wrong[0]]!r}; text is needed")
-        return cls(**values, columns=tuple(columns))
+        return cls(**values, **{key: tuple(names) for key, names in lists.items()})
 
 
 PLAIN_FORMAT = TextFormat()

@@ -14,6 +14,7 @@ import csv
 import datetime
 import gzip
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ from mechanisms.typed import (
 EXCEL_ROWS = 1_048_575
 """Most rows of a sheet below its header."""
 _FIRST_EXCEL_YEAR = 1901
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
 _EXCEL_PART = 10_000
 _FORMS = ".csv, .tsv (either with .gz), .parquet and .xlsx"
 
@@ -112,7 +114,14 @@ def _write_text(
     text = io.TextIOWrapper(raw, encoding=form.encoding, newline="")
     for number, frame in enumerate(frames):
         if commas:
-            frame = frame.assign(**{name: frame[name].str.replace(".", ",") for name in commas})
+            frame = frame.assign(
+                **{
+                    name: [
+                        _with_comma(text, grouped=name in form.thousands) for text in frame[name]
+                    ]
+                    for name in commas
+                }
+            )
         if form.columns:
             frame = frame.reindex(columns=list(form.columns), fill_value="")
         frame.to_csv(
@@ -126,6 +135,14 @@ def _write_text(
         )
     text.flush()
     text.detach()
+
+
+def _with_comma(text: str, *, grouped: bool) -> str:
+    """Returns a number with a decimal comma; ``grouped`` if points stand between thousands."""
+    whole, point, fraction = text.partition(".")
+    if grouped and _WHOLE.fullmatch(whole):
+        whole = f"{int(whole):,}".replace(",", ".") if int(whole) else whole
+    return f"{whole},{fraction}" if point else whole
 
 
 def _needs_quotes(domain: Domain, form: TextFormat) -> bool:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.draft import draft_domain
 from mechanisms.errors import DomainError
-from mechanisms.reading import read_drawn
+from mechanisms.reading import read_drawn, read_text
 from mechanisms.sampling import public_generator
 from mechanisms.schema import table_schema
+from mechanisms.source import TableSource
 from mechanisms.table import decode, encode
 from mechanisms.text_format import PLAIN_FORMAT, TextFormat
 from mechanisms.writing import form_of, text_bytes, write_rows
@@ -30,6 +32,7 @@ FORMATS = [
     TextFormat("|", encoding="utf-8-sig", quoting="all"),
     TextFormat(";", ",", quote="'", quoting="all", line_end="cr"),
     TextFormat(" "),
+    TextFormat(";", ",", thousands=("cost",)),
     TextFormat(";", ",", columns=("id", "ward", "age", "cost", "note", "dose")),
 ]
 
@@ -134,3 +137,37 @@ def test_schema_says_which_decimal_sign_a_column_has() -> None:
     plain = table_schema(domain_of(PLAIN_FORMAT))["fields"]
     assert isinstance(plain, list)
     assert not any("decimalChar" in f for f in plain)
+
+
+def test_points_between_thousands_come_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    pay = [f"{x:,.2f}".translate(str.maketrans(",.", ".,")) for x in rng.normal(0, 5000, 200)]
+    some = [f"{x:.2f}".replace(".", ",") for x in rng.normal(0, 5000, 200)]
+    path = tmp_path / "pay.csv"
+    lines = ["pay;some", *(f"{one};{other}" for one, other in zip(pay, some, strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    domain = draft_domain(path).domain
+    assert domain.format == TextFormat(";", ",", thousands=("pay",))
+    assert Domain.from_dict(domain.to_dict()) == domain
+    codes = encode(domain, read_text(TableSource(str(path))))
+    written = text_bytes(decode(domain, codes, public_generator(1)), domain)
+    cells = [line.split(";") for line in written.decode().splitlines()[1:]]
+    assert all(re.fullmatch(r"-?\d{1,3}(\.\d{3})*,\d\d", pay) for pay, _ in cells)
+    assert any("." in pay for pay, _ in cells)
+    assert not any("." in some for _, some in cells)
+    fields = {field["name"]: field for field in table_schema(domain)["fields"]}  # type: ignore[attr-defined]
+    assert fields["pay"]["groupChar"] == "."
+    assert "groupChar" not in fields["some"]
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({"thousands": ["cost"]}, "stands beside a decimal point"),
+        ({"decimal": ",", "delimiter": ";", "thousands": ["weight"]}, "no column 'weight'"),
+        ({"decimal": ",", "delimiter": ";", "thousands": "cost"}, "a list of names is needed"),
+    ],
+)
+def test_thousands_of_no_column_are_refused(form: dict[str, object], says: str) -> None:
+    with pytest.raises(DomainError, match=says):
+        domain_of(TextFormat.from_dict(form))
