@@ -124,7 +124,8 @@ class TextFormat:
                 raise DomainError(f"[format] {key}: a list of names is needed")
         if wrong := [key for key, value in values.items() if not isinstance(value, str)]:
             raise DomainError(f"[format] {wrong[0]} = {values[wrong[0]]!r}; text is needed")
-        return cls(**values, **{key: tuple(names) for key, names in lists.items()})
+        columns, thousands = (tuple(lists[key]) for key in _LISTS)
+        return cls(**values, columns=columns, thousands=thousands)
 
 
 PLAIN_FORMAT = TextFormat()
