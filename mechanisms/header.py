@@ -6,8 +6,8 @@ that is in doubt the table is refused, and the error names the option that decid
 - A title above the header is skipped, with a note, if the row below it has a name for every column and the rows below
   that have numbers or dates.
 - Refused: a header with a cell that looks like a value, a second header row, a repeated header.
-- Left out, with a note: rows below the table with separators alone, or with words in the first column alone; an index
-  column (without a name, with whole numbers that are all different); columns without a name and without a value, such
+- Left out, with a note: rows below the table with separators alone, or with words in the first column alone, and a last
+  row of totals; an index column (without a name, with whole numbers that are all different); columns without a name and without a value, such
   as a trailing separator makes.
 
 The rows are secret, at their owner; an error may quote one cell of the header.
@@ -44,6 +44,14 @@ _DATE = re.compile(
 _NUMERIC = re.compile(
     r"[<>≤≥~$€£+\-(]{0,2}\s*\d[\d.,:/'’\s-]*(e[+-]?\d+)?\s*[)%€$£]?", re.IGNORECASE
 )
+_TOTALS = frozenset(
+    {
+        *("total", "totals", "grand total", "sum", "summe", "gesamt", "gesamtsumme", "insgesamt"),
+        *("total général", "somme", "totale", "somma", "suma", "totaal", "soma"),
+    }
+)
+_ROWS_OF_TOTAL = 10
+"""Words for the sums in a last row, and most rows in which they are taken for values."""
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -163,6 +171,9 @@ def _without_end(
     end = len(body)
     while end and (not any(body[end - 1][1]) or _is_remark(header, body[end - 1][1])):
         end -= 1
+    if end > _ROWS_OF_TOTAL and len(header) > 1 and _is_total(body[:end]):
+        rows, notes = _without_end(header, [*body[: end - 1], *body[end:]], unit)
+        return rows, (f"{unit} {body[end - 1][0]} below the table, a total, left out", *notes)
     tail = body[end:]
     if not end or not tail or len(header) < 2:
         return body, ()
@@ -178,6 +189,16 @@ def _without_end(
     if remarks:
         notes.append(f"{_lines(unit, remarks)} below the table, of a few words, left out")
     return body[:end], tuple(notes)
+
+
+def _is_total(body: list[Row]) -> bool:
+    """Returns whether the last row has a word for a total that stands in no other row of its column."""
+    last = [cell.rstrip(":").lower() for cell in body[-1][1]]
+    place = next((place for place, cell in enumerate(last) if cell in _TOTALS), None)
+    if place is None or not any(map(looks_like_value, body[-1][1])):
+        return False
+    above = (cells[place] for _, cells in body[:-1] if place < len(cells))
+    return all(cell.rstrip(":").lower() not in _TOTALS for cell in above)
 
 
 def _is_remark(header: list[str], cells: list[str]) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from mechanisms.dialect import PLAIN, Dialect
 from mechanisms.errors import DataError
-from mechanisms.reading import as_text, read_recognised, read_table
+from mechanisms.reading import as_text, read_recognised, read_table, read_text
 from mechanisms.source import TableSource
 from tests.postgres import postgresql
 
@@ -360,3 +360,16 @@ def test_read_table_takes_synthetic_tables_for_what_they_are(tmp_path: Path) -> 
     path = write(tmp_path, "x;y\na;b\nc;d\n")
     assert list(read_table(path).columns) == ["x", "y"]
     assert list(read_table(TableSource(str(path), dialect=PLAIN)).columns) == ["x;y"]
+
+
+@pytest.mark.parametrize(
+    ("last", "left_out"),
+    [("Total,60,", True), (",Summe:,60", True), ("Total,,", False), ("north,60,total", False)],
+)
+def test_a_last_row_of_totals_is_left_out(tmp_path: Path, last: str, left_out: bool) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{'north' if i % 2 else 'south'},{i},{'total' if i == 3 else 'x'}" for i in range(20)]
+    path.write_text("\n".join(["area,stays,part", *rows, last]) + "\n")
+    table = read_text(path)
+    assert len(table) == 20 + (not left_out)
+    assert any("a total, left out" in note for note in table.notes) == left_out
