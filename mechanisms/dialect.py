@@ -37,6 +37,9 @@ _SAMPLE_ROWS = 500
 _SAMPLE_CHARACTERS = 1 << 20
 _TITLE_LINES, _LEAST_ROWS, _AGREED = 50, 3, 0.9
 """Most lines of a title; fewest rows below it, header included; share of those rows with one width."""
+_FALLBACKS, _ENOUGH_SIGNS = ("cp1252", "latin-1"), 20
+"""Encodings of bytes that are not UTF-8; fewest signs beyond ASCII that are UTF-8, for each byte that is not."""
+_BROKEN, _PLAIN_SIGNS = re.compile("[\udc80-\udcff]"), re.compile("[\x00-\x7f]+")
 _SAID = re.compile(r'"?sep=(.)"?(\r\n|\r|\n)', re.IGNORECASE)
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
@@ -116,6 +119,22 @@ def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
         except UnicodeDecodeError:
             continue
     return content.decode("latin-1"), "latin-1"
+
+
+def broken_line(content: bytes, encoding: str) -> int:
+    """Returns the first line with a byte that is not UTF-8, if nearly all other signs are; 0 for other texts.
+
+    ``encoding`` is the one that was recognised: a file that is all UTF-8 has no such line.
+    """
+    if encoding not in _FALLBACKS:
+        return 0
+    text = content.decode("utf-8", "surrogateescape")
+    first = _BROKEN.search(text)
+    signs = len(_PLAIN_SIGNS.sub("", text))
+    broken = len(_BROKEN.findall(text))
+    if first is None or signs - broken < _ENOUGH_SIGNS * broken:
+        return 0
+    return text.count("\n", 0, first.start()) + 1
 
 
 def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:

@@ -7,8 +7,8 @@ that is in doubt the table is refused, and the error names the option that decid
   that have numbers or dates.
 - Refused: a header with a cell that looks like a value, a second header row, a repeated header.
 - Left out, with a note: rows below the table with separators alone, or with words in the first column alone, and a last
-  row of totals; an index column (without a name, with whole numbers that are all different); columns without a name and without a value, such
-  as a trailing separator makes.
+  row of totals; an index column (without a name, with whole numbers that are all different); columns without a name and
+  without a value, such as a trailing separator makes.
 
 The rows are secret, at their owner; an error may quote one cell of the header.
 Limits: rules of thumb, all in the constants below; ``Dialect.header_line`` overrides them.

@@ -373,3 +373,15 @@ def test_a_last_row_of_totals_is_left_out(tmp_path: Path, last: str, left_out: b
     table = read_text(path)
     assert len(table) == 20 + (not left_out)
     assert any("a total, left out" in note for note in table.notes) == left_out
+
+
+def test_one_byte_that_is_not_utf_8_among_many_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{i},K\u00f6ln\n" for i in range(30))
+    path.write_bytes(f"n,city\n{rows}".encode() + "30,K\u00f6ln\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"t\.csv, line 32: a byte is not UTF-8, as the rest"):
+        read_text(path)
+    told = TableSource(str(path), dialect=Dialect(encoding="latin-1"))
+    assert read_text(told).columns["city"][-1] == "K\u00f6ln"
+    path.write_bytes(f"n,city\n{rows}".encode("cp1252"))
+    assert read_text(path).form.encoding == "cp1252"
