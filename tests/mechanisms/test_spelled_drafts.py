@@ -436,6 +436,17 @@ SPELLINGS: list[Callable[[int], str]] = [
     lambda n: f"{date(1950, 1, 1) + timedelta(n % 40000):%Y%m}",
     lambda n: f"{1900 + n % 200}-Q{n % 4 + 1}",
     lambda n: f"{'ABCDEF'[n % 6]}{n % 97:02d}.{n % 10}",
+    in_lakhs,
+    lambda n: f"{n * 1e-12:.2e}",
+    lambda n: f"{n / 7:+.2f}",
+    lambda n: f"{n % 10**4:04d}"[:1].replace("0", "") + f".{n % 1000:03d}",
+    lambda n: f"{n}".translate(FULL_WIDTH),
+    lambda n: f"{n % 24}.{n % 60:02d}",
+    lambda n: f"{n % 24:02d}:{n % 4 * 15:02d} Uhr",
+    lambda n: f"{n % 12 + 1}:{n % 60:02d} {'ap'[n % 2]}.m.",
+    lambda n: f"KW {n % 52 + 1}/{1990 + n % 40}",
+    lambda n: f"{n % 28 + 1}. {('Januar', 'März', 'Mai')[n % 3]} {1950 + n % 90}",
+    lambda n: f"{('EUR', 'USD')[n % 2]} {n / 100:.2f}",
 ]
 
 
