@@ -63,6 +63,7 @@ from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.reading import read_recognised
 from mechanisms.recognising import (
     CODES_SHARE,
+    MOST_MARKS,
     NumberReading,
     ambiguous_versions,
     code_shaped,
@@ -316,12 +317,15 @@ def _split(
         return (split, answers) if _is_readable(split, answers) else (None, [])
     rows = [split.split(cell, KNOWN_MISSING) for cell in cells]
     allowed = [row for row in rows if row is not None]
-    parts = []
+    texts, parts = "".join(replace(split, marks=()).literals), []
     for position, part in enumerate(split.parts):
         values = _column(part, [row[position] for row in allowed])
-        reading = _reading(values, dotted_thousands=dotted_thousands)
+        unmarked = Counter({v: n for v, n in values.counts.items() if v not in split.marks})
+        reading = _reading(values.having(unmarked), dotted_thousands=dotted_thousands)
+        if reading is not None and position == 0:
+            reading = replace(reading, marks=split.marks)
         # A currency or a unit is a category.
-        word = reading is None and not "".join(split.literals).strip()
+        word = reading is None and not texts.strip()
         if len(allowed) < len(rows) or _why_left_out(values, reading):
             return None, []
         if reading is None and not word:
@@ -329,10 +333,10 @@ def _split(
         parts.append(_Read(values, reading))
     # Numbers of cases (2021-4711) are identifiers.
     whole = all(isinstance(part.draft(), Integer) for part in parts)
-    if whole and not "".join(split.literals).strip("- "):
+    if whole and not texts.strip("- "):
         return None, []
     # So are numbers of telephones, (030) 555-1234.
-    words = any(map(str.isalpha, "".join(split.literals)))
+    words = any(map(str.isalpha, texts))
     if whole and not words and len(parts) > 2 and column.nearly_unique:
         return None, []
     return (split, parts) if _is_readable(split, parts) else (None, [])
@@ -434,9 +438,8 @@ def _why_text_left_out(column: _Column, alike: str) -> str:
 def _nearly(column: _Column) -> str:
     """Returns of what kind most texts are, where others beside them are too many for marks; "" if of none."""
     numbers = {value for value in column.counts if parse_number(value) is not None}
-    rows = sum(column.counts[value] for value in numbers)
-    if rows >= column.rows / 2:
-        others = len(column.counts) - len(numbers)
+    rows, others = sum(column.counts[v] for v in numbers), len(column.counts) - len(numbers)
+    if rows >= column.rows / 2 and others > MOST_MARKS:
         return (
             f"has numbers in {rows} of {column.rows} rows, and {others} other texts, which are too many for marks "
             "among numbers; write them in one way, or give what is beside the numbers a column of its own"
@@ -444,15 +447,14 @@ def _nearly(column: _Column) -> str:
     shapes = Counter[str]()
     for value, count in column.counts.items():
         shapes[_shape(value)] += count
-    common = shapes.most_common(MOST_SPELLINGS)
-    if len(common) < 2 or sum(count for _, count in common) < column.rows * CODES_SHARE:
-        return ""
-    forms = dict[str, None]()
-    for shape, _ in common:
+    forms, dated = dict[str, None](), 0
+    for shape, count in shapes.most_common(MOST_SPELLINGS):
         found = read_moments({v: n for v, n in column.counts.items() if _shape(v) == shape})
-        if found is None:
-            return ""
-        forms[str(found.form)] = None
+        if found is not None:
+            forms[str(found.form)] = None
+            dated += count
+    if len(forms) < 2 or dated < column.rows * CODES_SHARE:
+        return ""
     return f"has dates in {len(forms)} spellings ({', '.join(forms)}); write them in one"
 
 

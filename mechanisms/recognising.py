@@ -160,7 +160,8 @@ def code_shaped(counts: Mapping[str, int]) -> bool:
     letters = [text[0] for text in counts if _CODE.fullmatch(text)]
     if len(letters) >= CODES_SHARE * len(counts):
         return len(set(letters)) > 1
-    return all(map(str.isdecimal, counts)) and len(set(map(len, counts))) == 1
+    digits = [text for text in counts if text.isdecimal()]
+    return len(digits) >= CODES_SHARE * len(counts) and len(set(map(len, digits))) == 1
 
 
 def ambiguous_versions(reading: NumberReading) -> bool:

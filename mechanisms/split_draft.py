@@ -81,8 +81,7 @@ def _numbers(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
             map(_CODE.match, values)
         ):
             return None
-    beside = sum(counts[mark] for mark in marks)
-    if len(marks) > MOST_MARKS or beside > MARKED * sum(counts.values()):
+    if _too_many(marks, counts):
         return None
     with contextlib.suppress(DomainError):
         return replace(pattern, marks=tuple(sorted(marks)))
@@ -106,21 +105,26 @@ def _amounts(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
     if set(name) & set("{}"):
         return None
     for regex, pattern in ((_BEHIND, "{%s 1} {%s 2}"), (_BEFORE, "{%s 2} {%s 1}")):
-        found = [regex.fullmatch(cell) for cell in counts]
-        if all(found):
-            rows = Counter[str]()
-            for match, count in zip(found, counts.values(), strict=True):
-                rows[match["word"] if match else ""] += count
-            known = rows.keys() <= {*CURRENCIES, *UNITS}
-            fractions = any(match and "." in match["number"] for match in found)
-            # Numbers with letters before them are identifiers, unless they are amounts.
-            if (
-                1 < len(rows) <= MOST_WORDS
-                and min(rows.values()) >= RARE_ROWS
-                and (known or fractions)
-            ):
-                return SplitColumn(name, pattern % (name, name))
+        found = {cell: match for cell in counts if (match := regex.fullmatch(cell))}
+        marks = sorted(counts.keys() - found.keys())
+        if not found or _too_many(marks, counts):
+            continue
+        rows = Counter[str]()
+        for cell, match in found.items():
+            rows[match["word"]] += counts[cell]
+        known = rows.keys() <= {*CURRENCIES, *UNITS}
+        fractions = any("." in match["number"] for match in found.values())
+        # Whole numbers with letters before them are identifiers, unless they are amounts.
+        if 1 < len(rows) <= MOST_WORDS and min(rows.values()) >= RARE_ROWS and (known or fractions):
+            with contextlib.suppress(DomainError):
+                return SplitColumn(name, pattern % (name, name), marks=tuple(marks))
     return None
+
+
+def _too_many(marks: Sequence[str], counts: Mapping[str, int]) -> bool:
+    """Returns whether cells beside a pattern are too many, or have too many rows, to be marks."""
+    beside = sum(counts[mark] for mark in marks)
+    return len(marks) > MOST_MARKS or beside > MARKED * sum(counts.values())
 
 
 def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn | None:

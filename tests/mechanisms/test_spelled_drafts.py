@@ -412,6 +412,14 @@ def test_draft_groups_many_codes_by_what_they_begin_with() -> None:
     )
 
 
+def test_one_word_among_codes_of_digits_leaves_them_codes() -> None:
+    codes = [f"{i * 37 % 2400:04d}" for i in range(150)] * 3
+    column = comes_back([*codes, "refused", "refused"])
+    assert isinstance(column, Categorical)
+    assert "refused" in column.categories
+    assert column.prefix == 2
+
+
 def test_draft_leaves_out_identifiers_that_look_like_codes() -> None:
     draft = drafted(
         patient=[f"P{i // 2:04d}" for i in range(ROWS)],

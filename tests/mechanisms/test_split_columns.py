@@ -527,6 +527,32 @@ def test_identifiers_and_codes_stay_out(cells: list[str]) -> None:
     assert draft.domain.splits == ()
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"{i % 9 + 1}/{i % 13 + 2}" for i in range(ROWS)],
+        [f"{i % 17}y {i % 12}m" for i in range(ROWS)],
+        units(7),
+    ],
+)
+def test_a_draft_keeps_marks_beside_parts_of_few_values(cells: list[str]) -> None:
+    cells = [*cells[:-30], *["refused"] * 20, *[""] * 10]
+    draft = drafted(x=cells, y=["a", "b"] * (ROWS // 2))
+    (split,) = draft.domain.splits
+    assert split.marks == ("refused",)
+    codes = encode(draft.domain, table(x=cells, y=["a", "b"] * (ROWS // 2)))
+    assert decode(draft.domain, codes, public_generator(2))["x"].tolist().count("refused") == 20
+
+
+@pytest.mark.parametrize("form", ["+49 30 {}", "({0:.3}) {0:.3}-{0:.4}"])
+def test_numbers_of_telephones_stay_out(form: str) -> None:
+    numbers = [str(int(n)) for n in _draws(3).integers(10**8, 10**9, ROWS)]
+    cells = [form.format(number) for number in numbers]
+    assert not drafted(x=cells, y=["a", "b"] * (ROWS // 2)).domain.splits
+    cells[::20] = ["refused"] * len(cells[::20])
+    assert not drafted(x=cells, y=["a", "b"] * (ROWS // 2)).domain.splits
+
+
 def test_a_column_that_says_again_what_others_say_stays_out() -> None:
     drawn = [(f"{x:.5f}", f"{y:.5f}") for x, y in _draws(2).normal(0, 3, (ROWS, 2))]
     lon, lat = zip(*drawn, strict=True)
