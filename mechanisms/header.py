@@ -172,8 +172,8 @@ def _without_end(
     while end and (not any(body[end - 1][1]) or _is_remark(header, body[end - 1][1])):
         end -= 1
     if end > _ROWS_OF_TOTAL and len(header) > 1 and _is_total(body[:end]):
-        rows, notes = _without_end(header, [*body[: end - 1], *body[end:]], unit)
-        return rows, (f"{unit} {body[end - 1][0]} below the table, a total, left out", *notes)
+        rows, others = _without_end(header, [*body[: end - 1], *body[end:]], unit)
+        return rows, (f"{unit} {body[end - 1][0]} below the table, a total, left out", *others)
     tail = body[end:]
     if not end or not tail or len(header) < 2:
         return body, ()
