@@ -28,6 +28,7 @@ from parties.storage.database import Database
 from parties.storage.files import disk_errors
 from parties.storage.privacy_ledger import LEDGER, DurableLedger, adopt_charges
 from parties.storage.release_registry import RegisteredFolder, StudyRegistration
+from parties.storage.requested_rounds import REQUESTED_TABLE_SQL, RequestedRounds
 from parties.storage.user_paths import registry_path
 from protocols.transcript import END, Value
 
@@ -51,6 +52,7 @@ class FederationSession:
     Attributes:
         before: Ledger with the charges of earlier attempts.
         earlier: Cost of earlier attempts in rho, at the start.
+        requested: Rounds that participants were asked for, those of earlier attempts first.
         orders: Commands of the operator.
         members: The connected participants, once the server listens.
         seconds: Durations by phase.
@@ -63,6 +65,7 @@ class FederationSession:
     before: DurableLedger
     earlier: float
     registered: StudyRegistration
+    requested: RequestedRounds
     progress: Progress
     status: RunStatus
     orders: OperatorCommands
@@ -91,10 +94,10 @@ class FederationSession:
         record = self._record = FederationTranscript.open(
             path, self.files, names, header=header, spent=self.earlier, naming=naming
         )
-        self.registered.resume(len(self.before.entries))
+        self.registered.resume(self._releases)
 
         def first(entry: LedgerEntry) -> None:
-            self.release(ledger)
+            self._release()
             record.charge(entry)
 
         ledger = DurableLedger(self.database, self.before.budget, first=first)
@@ -103,10 +106,23 @@ class FederationSession:
         record.tracing = self.progress.step
         return record, ledger
 
-    def release(self, ledger: DurableLedger) -> None:
-        """Registers, before a request, that something of the connected participants is released. Raises StoreError."""
+    def request_round(self, number: int, participants: Sequence[int]) -> None:
+        """Enters round ``number`` before its first request, in this folder and in the registry. Raises StoreError.
+
+        A round without a charge is entered too, so that an old copy of this folder cannot repeat it.
+        """
+        self.requested.enter(number, participants)
+        self._release()
+
+    @property
+    def _releases(self) -> int:
+        """Number of charges and requested rounds of this folder."""
+        return len(self.before.entries) + self.requested.count
+
+    def _release(self) -> None:
+        """Registers that something of the connected participants is about to be released."""
         present = self.members.present.values() if self.members else ()
-        self.registered.release([member.name for member in present], len(ledger.entries))
+        self.registered.release([member.name for member in present], self._releases)
 
     def close(self, reason: str | None = None) -> None:
         """Closes the transcript, if one is open, with the ``reason`` of a failure. Raises StoreError."""
@@ -136,7 +152,8 @@ def open_session(
     """
     files, name = server_certificate_files(config), config.require_federation().server
     raise_file_limit()
-    with Database(directory / "store", config.digest(), [*LEDGER, *tables]) as database:
+    schema = [*LEDGER, REQUESTED_TABLE_SQL, *tables]
+    with Database(directory / "store", config.digest(), schema) as database:
         study = RegisteredFolder(config.digest(), name, config.run.id, database.identity, directory)
         registered = StudyRegistration.begin(registry_path(register), study)
         before = DurableLedger(database, rho)
@@ -151,6 +168,7 @@ def open_session(
             before=before,
             earlier=before.spent,
             registered=registered,
+            requested=RequestedRounds(database),
             progress=progress,
             status=status,
             orders=orders,

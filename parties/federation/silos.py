@@ -7,7 +7,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -56,19 +56,19 @@ class NetworkSilos:
         ledger: Ledger,
         history: SumJournal,
         *,
-        release: Callable[[], object] = lambda: None,
+        request: Callable[[int, Sequence[int]], object] = lambda number, present: None,
         done: Callable[[int, Request], None] = lambda number, request: None,
     ) -> None:
         """Prepares the sums of an attempt at the run.
 
         Args:
-            release: Called before the first request of a sum.
+            request: Called before the first request of a sum, with its number and participants.
             done: Called after a sum.
         """
         self._sums = sums
         self._ledger = ledger
         self._history = history
-        self._release = release
+        self._request = request
         self._done = done
         self._number = 0
         self._before = history.asked
@@ -93,7 +93,6 @@ class NetworkSilos:
             # The sum was never requested; later attempts have to treat it as lost as well.
             self._history.begin(number, request)
             raise
-        self._release()
         # The journal entry comes before the charge: a charged sum is never requested and charged again.
         self._history.begin(number, request)
         if request.event is not None:
@@ -109,6 +108,7 @@ class NetworkSilos:
     async def _take_sum(self, number: int, request: Request) -> Sum:
         sums, record = self._sums, self._sums.record
         present = sorted(sums.members.present)
+        self._request(number, present)
         record.transcript.note(
             sums_schema.ASKED,
             round=number,
@@ -200,7 +200,7 @@ async def _compute(
         text = f"sum {number} of at most {plan.sums} done: {request.step}"
         heartbeat.progress.event("round-done", text, done=number)
 
-    silos = NetworkSilos(sums, ledger, history, release=lambda: session.release(ledger), done=done)
+    silos = NetworkSilos(sums, ledger, history, request=session.request_round, done=done)
     async with heartbeat.running():
         outcome = await plan.serve(
             silos, say=lambda text: heartbeat.progress.event("algorithm", text)

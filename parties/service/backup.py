@@ -35,6 +35,7 @@ from parties.mpc.storage.store import Store
 from parties.service.snapshot import Snapshot, SnapshotOutdated, database_copy, snapshot
 from parties.storage.files import atomic_replacement, disk_errors
 from parties.storage.release_registry import ReleaseRegistry
+from parties.storage.requested_rounds import count_releases
 from protocols.durable import sync
 
 FORM = 1
@@ -46,7 +47,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BackedUpStore:
-    """A run's store in a backup: its path in the folder, configuration digest, identity, and number of charges."""
+    """A run's store in a backup: path in the folder, configuration digest, identity, number of charges and requests."""
 
     path: str
     config: str
@@ -143,7 +144,7 @@ def _stores(databases: Mapping[str, bytes]) -> Iterator[BackedUpStore]:
                 if not tables >= {"meta", "ledger"}:
                     continue
                 meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
-                charges = int(db.execute("SELECT count(*) FROM ledger").fetchone()[0])
+                charges = count_releases(db)
             yield BackedUpStore(
                 name, meta.get("config_digest", ""), meta.get("identity", ""), charges
             )

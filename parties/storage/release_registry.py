@@ -64,7 +64,7 @@ class RegisteredFolder:
 
 @dataclass(frozen=True, slots=True)
 class FolderRecord:
-    """A registry's record of a folder: its number of charges, and ``ended`` if its run has ended."""
+    """A registry's record of a folder: number of charges and requested rounds, and ``ended`` if its run has ended."""
 
     charges: int
     ended: bool
@@ -89,9 +89,9 @@ class ReleaseRegistry:
             )
 
     def release(self, study: RegisteredFolder, clients: Iterable[str], charges: int = 0) -> None:
-        """Records, before it happens, a release of ``clients`` from this folder, whose ledger has ``charges`` entries.
+        """Records, before it happens, a release of ``clients`` from this folder.
 
-        Raises as ``begin``.
+        ``charges`` counts the folder's charges, and a federation's requested rounds with them. Raises as ``begin``.
         """
         with self._shared.transaction() as db:
             self._require_first(db, study)
@@ -123,9 +123,9 @@ class ReleaseRegistry:
         if row is not None and row[0] > charges:
             raise StudyReleased(
                 study.folder,
-                f"is an old copy of run {study.run}: it knows of {charges} charges, all servers together of no more, "
-                f"and {row[0]} were made (by {self.path}). Expected the folder as it was left, or a new configuration, "
-                "which its data owners charge to their budgets anew",
+                f"is an old copy of run {study.run}: it knows of {charges} charges and requests, all servers together "
+                f"of no more, and {row[0]} were made (by {self.path}). Expected the folder as it was left, or a new "
+                "configuration, which its data owners charge to their budgets anew",
             )
 
     def end(self, study: RegisteredFolder) -> None:

@@ -27,8 +27,9 @@ from parties.report.from_result import read_result
 from parties.session.study import Study
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
+from parties.storage.requested_rounds import RequestedRounds
 from protocols.fields import decode, encode
-from protocols.transcript import Transcript
+from protocols.transcript import Transcript, round_ended
 from tests.parties.audit_runs import Lines
 from tests.parties.flaim_support import (
     EVERY_STAGE,
@@ -221,35 +222,47 @@ async def test_audit_passes_a_run_stopped_before_a_round_was_paid_for(
     assert_clean(collect(config, tmp_path, certificates))
 
 
+@pytest.mark.parametrize("requested", [False, True])
 async def test_audit_passes_turns_that_were_interrupted(
-    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requested: bool
 ) -> None:
-    """The next attempt goes on with the round that was not paid for again, and nobody is asked too often."""
+    """The next attempt goes on with the round that was not requested, and nobody is asked too often."""
     values = {"flaim.variant": "pairs", "run.rounds": 4, "clients.participation": 0.5}
     config = flaim_config(certificates, {**values, "timeouts.receive_s": 3.0})
 
     async def aggregate(federation: NetworkFederation, requests: Sequence[SumRequest]) -> object:
-        if requests[0].layout.round == 3:
+        if requests[0].layout.round == 3 and not requested:
             raise OSError(errno.EIO, "stopped")
         return await original(federation, requests)
 
-    original = NetworkFederation.aggregate
+    def enter(rounds: RequestedRounds, number: int, participants: Sequence[int]) -> None:
+        entering(rounds, number, participants)
+        if number == 3:
+            raise OSError(errno.EIO, "stopped")
+
+    original, entering = NetworkFederation.aggregate, RequestedRounds.enter
     with monkeypatch.context() as patch:
         patch.setattr(NetworkFederation, "aggregate", aggregate)
+        patch.setattr(RequestedRounds, "enter", enter)
         with pytest.raises(StoreError, match="stopped"):
             await play(config, certificates, tmp_path)
     await play(config, certificates, tmp_path)
-    audit = assert_clean(collect(config, tmp_path, certificates))
+    run = collect(config, tmp_path, certificates)
+    audit = assert_clean(run)
     assert audit.evidence is not None
     (first, second) = audit.evidence.transcripts[0].attempts
     charged = [{entry.number("round") for entry in each.of("ledger")} for each in (first, second)]
     assert charged == [{0, 2}, set()]
     begun = [[entry.number("round") for entry in each.notes(ROUND)] for each in (first, second)]
-    assert begun == [[0, 2, 3], [3, 4]]
+    assert begun == [[0, 2, 3], [4] if requested else [3, 4]]
     # Six clients, each in two of four sums of three: nobody was refused.
     assert not list(second.notes(LEFT))
     with Database(tmp_path / "server" / "store", config.digest(), LEDGER) as database:
         assert len(DurableLedger(database).entries) == 2 * 6
+    if not requested:
+        # The second attempt opens round 2 once more, in the place of round 3.
+        edit_server(run, renumbered(3, 2), certificates[SERVER])
+        assert "openings" in failed(audit_folder(run))
 
 
 @pytest.mark.parametrize(
@@ -445,9 +458,24 @@ def one_turn_not_paid(lines: Lines) -> None:
     recount(lines)
 
 
+def renumbered(old: int, new: int) -> Callable[[Lines], object]:
+    """A change that gives the round ``old`` the number ``new`` everywhere."""
+
+    def change(lines: Lines) -> None:
+        for record in lines:
+            if record.get("round") == old:
+                record["round"] = new
+            if record.get("reason") == round_ended(old):
+                record["reason"] = round_ended(new)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
+        (renumbered(4, 5), "openings"),
+        (renumbered(2, 1), "openings"),
         (in_the_place_of_another, "clients"),
         (in_the_place_of_another_that_leaves, "clients"),
         (one_turn_not_paid, "charges"),

@@ -72,10 +72,11 @@ def test_history_gives_back_what_was_saved(config: Config, tmp_path: Path) -> No
     assert again.population == tuple(people)
     for found, expected in zip(again.rounds, saved, strict=True):
         assert_same(found, expected)
-    again.mark_lost([0, 1, 3, 5, 4, 5])
+    again.mark_lost({0: (), 1: (), 3: (0,), 5: (0, 2), 4: ()})
     third = RoundJournal(folder, workload)
     assert [done.round for done in third.rounds] == [0, 1, 3, 4, 5]
     assert [done.round for done in third.rounds if done.lost] == [1, 4, 5]
+    assert [done.participants for done in third.rounds[3:]] == [(), (0, 2)]
     assert third.population == tuple(people)
     third.clear()
     assert RoundJournal(folder, workload).rounds == ()

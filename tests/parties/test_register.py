@@ -1,13 +1,14 @@
 """A server's register: what was released from one folder is not released again from another one."""
 
 import asyncio
+import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from parties.mpc.submission.submit import submit
 from parties.storage.files import write_atomic
 from parties.storage.privacy_ledger import DurableLedger
 from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry, StudyRegistration
+from parties.storage.requested_rounds import RequestedRounds
 from tests.parties.flaim_support import NAMES, SERVER, Events, flaim_config, play
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.small import write_small
@@ -330,6 +332,34 @@ async def test_run_server_sends_away_whom_another_folder_has_released(
     text = (tmp_path / "server" / "transcript.jsonl").read_text()
     assert f"client '{NAMES[0]}' is in a release of this configuration already" in text
     assert '"kind":"ledger"' not in text
+
+
+async def test_run_server_refuses_an_old_copy_that_would_repeat_a_round_paid_before(
+    tmp_path: Path, flaim_certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client pays for two of the rounds 0, 2, 3 and 4: rounds 0 and 2 are charged, 3 and 4 cost nothing more."""
+    values = {"flaim.variant": "pairs", "run.rounds": 4, "clients.participation": 0.5}
+    config, register = flaim_config(flaim_certificates, values), tmp_path / "register.sqlite"
+    enter, old, killed = RequestedRounds.enter, tmp_path / "old", tmp_path / "killed"
+
+    def copied_around(self: RequestedRounds, number: int, participants: Sequence[int]) -> None:
+        if number == 4:
+            shutil.copytree(tmp_path / "server", old)
+        enter(self, number, participants)
+        if number == 4:
+            shutil.copytree(tmp_path / "server", killed)
+
+    monkeypatch.setattr(RequestedRounds, "enter", copied_around)
+    await play(config, flaim_certificates, tmp_path, register=register)
+    options = {"progress": Events(), "closed": asyncio.Event(), "register": register}
+    with pytest.raises(StudyReleased, match="is an old copy of run trial"):
+        await run_federated_server(config, old, plan=flaim_plan(config), **options)
+    # A server that was killed in the last round has its model left to make, of the other rounds.
+    await run_federated_server(config, killed, plan=flaim_plan(config), **options)
+    found = json.loads((killed / "result.json").read_text())
+    assert {entry["round"] for entry in found["ledger"]} == {0, 2}
+    assert (found["rounds_done"], found["lost_rounds"]) == (4, [4])
+    assert found["participants"][-1] == {"round": 4, "participants": 3, "lost": True}
 
 
 # Trials

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from parties.foundation.errors import ConfigError, StudyReleased
 from parties.identity.tls import make_certificates
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
+from parties.storage.requested_rounds import RequestedRounds
 from tests.parties.flaim_support import Events
 from tests.parties.silos_support import (
     MALICIOUS,
@@ -118,6 +120,30 @@ async def test_run_that_charges_nothing_is_released_once_all_the_same(
         await run_federated_server(
             config,
             tmp_path / "again",
+            progress=Events(),
+            closed=asyncio.Event(),
+            plan=silos_plan(config, plan),
+        )
+
+
+async def test_old_copy_of_a_run_that_charges_nothing_is_refused(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = silos_config(certificates)
+    plan, old = Tails(config, noisy=False), tmp_path / "old"
+    enter = RequestedRounds.enter
+
+    def copied_before(self: RequestedRounds, number: int, participants: Sequence[int]) -> None:
+        if number == SUMS:
+            shutil.copytree(tmp_path / "server", old)
+        enter(self, number, participants)
+
+    monkeypatch.setattr(RequestedRounds, "enter", copied_before)
+    await play(config, certificates, tmp_path, plan)
+    with pytest.raises(StudyReleased, match="is an old copy"):
+        await run_federated_server(
+            config,
+            old,
             progress=Events(),
             closed=asyncio.Event(),
             plan=silos_plan(config, plan),

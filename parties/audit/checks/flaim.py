@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from mechanisms.accounting import LOCAL, MEASURE, SELECT, Schedule
 from mechanisms.events import DiscreteGaussianEvent, Event
+from mechanisms.flaim import last_round, next_round
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.workload import Workload
@@ -232,14 +233,21 @@ def chosen_in(entry: TranscriptEntry, terms: FlaimTerms) -> dict[int, tuple[int,
 
 
 def openings(evidence: Evidence, terms: FlaimTerms) -> str:
-    """Verifies that only choices and noisy sums were opened, once a round, of the lengths that the choices imply."""
+    """Verifies that only choices and noisy sums were opened, once a round, of the lengths that the choices imply.
+
+    Rounds that the configuration does not have fail, and repeated ones: where clients take turns, no charge bounds
+    their number.
+    """
     choices = sums = 0
+    before: set[int] = set()
     for attempt in evidence.transcripts[0].attempts:
         early = any(entry.kind == "opened" for entry in attempt.before(ROUND))
         require(not early, "something was opened before the first round")
         for round_ in rounds_of(attempt, terms):
             chosen: set[int] = set()
             opened = [entry for entry in round_.entries if entry.kind == "opened"]
+            _require_planned(round_, terms, before)
+            before |= {round_.number} if opened else set()
             for entry in opened:
                 what, where = entry.text("what"), f"line {entry.line}"
                 require(what in FLAIM_OPENED, f"{where}: {what[:40]!r} may not be opened")
@@ -261,6 +269,23 @@ def openings(evidence: Evidence, terms: FlaimTerms) -> str:
     if terms.settings.chosen == 0:
         return f"Nothing was opened but {sums} noisy sums, each of the length of its round."
     return f"Nothing was opened but {choices} lists of choices and {sums} noisy sums of the lengths that these make."
+
+
+def _require_planned(round_: FlaimRound, terms: FlaimTerms, before: set[int]) -> None:
+    """Verifies that a round is one of the configuration's, and opened in no attempt ``before``.
+
+    An annealed run's rounds are bounded by their charges, and each attempt begins it anew. So may the first sums of
+    any run, if it was stopped before they were stored.
+    """
+    number, where = round_.number, f"line {round_.note.line}: round {round_.number}"
+    if number == 0 or round_.plan.adaptive:
+        return
+    first, last = next_round(terms.settings, ()), last_round(terms.settings, round_.plan)
+    require(
+        first <= number <= last,
+        f"{where} is none of the configuration's, which are 0 and {first} to {last}",
+    )
+    require(number not in before, f"{where} was opened in an earlier attempt")
 
 
 def _sums(

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.errors import FlaimError, RoundLost
-from mechanisms.flaim import FlaimRound, Participant, SumRequest, Sums
+from mechanisms.flaim import Participant, SumRequest, Sums
 from mechanisms.flaim_messages import Brief, Layout, decode_choices
 from mechanisms.flaim_participants import draw_round
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
@@ -60,9 +60,17 @@ class NetworkFederation:
         workload: Workload,
         settings: FlaimSettings,
         known: Sequence[Participant] = (),
-        history: Sequence[FlaimRound] = (),
+        taken: Iterable[int] = (),
+        *,
+        request: Callable[[int, Sequence[int]], object] = lambda number, participants: None,
     ) -> None:
-        """Prepares the sums of an attempt; ``known`` and ``history`` are clients and rounds of earlier attempts."""
+        """Prepares the sums of an attempt.
+
+        Args:
+            known: Clients of earlier attempts.
+            taken: Participants of the rounds of earlier attempts, one after the other.
+            request: Called before the first request of a round, with its number and participants.
+        """
         self._sums = sums
         self._workload = workload
         self._settings = settings
@@ -72,7 +80,9 @@ class NetworkFederation:
         # Sealing key of the answers outside SecAgg; it lives as long as this process.
         self._key = BoxKey.generate()
         self._known = {participant.client: participant for participant in known}
-        self._taken = Counter(client for done in history for client in done.participants)
+        self._taken = Counter(taken)
+        self._request = request
+        self._requested = False
 
     @property
     def population(self) -> Sequence[Participant]:
@@ -85,7 +95,7 @@ class NetworkFederation:
         """Draws the round's participants among the connected clients, once there are enough; see ``Federation``."""
         await self._sums.wait(round)
         present = sorted(self._sums.members.present)
-        self._round, self._participants = round, ()
+        self._round, self._participants, self._requested = round, (), False
         drawn = draw_round(
             present, self._taken, self._settings, random_bytes=secrets.token_bytes, number=round
         )
@@ -99,6 +109,7 @@ class NetworkFederation:
 
     async def choices(self, brief: Brief) -> Mapping[int, tuple[int, ...]]:
         """Asks the participants for their choices; see ``Federation``."""
+        self._request_round()
         body = pack_sealed_request(self._key.public, brief.encode())
         message = FederationMessage(MessageKind.BRIEF, brief.round, body).pack()
         chosen_by: dict[int, tuple[int, ...]] = {}
@@ -136,6 +147,7 @@ class NetworkFederation:
 
     async def aggregate(self, requests: Sequence[SumRequest]) -> Sequence[Sums | None]:
         """Takes the sums, concurrently if they have no client in common; see ``Federation``."""
+        self._request_round()
         openings: dict[int, _OpenedSum | None] = {}
         written = 0
         with self._sums.record.step(AGGREGATE, self._round):
@@ -148,6 +160,12 @@ class NetworkFederation:
                             self._sums.record.opening(self._round, AGGREGATE, SUMS, earlier.scaled)
                         written += 1
         return [None if opened is None else opened.sums for _, opened in sorted(openings.items())]
+
+    def _request_round(self) -> None:
+        """Has the round entered before its first request."""
+        if not self._requested:
+            self._request(self._round, self._participants)
+            self._requested = True
 
     async def _sum(self, request: SumRequest) -> "_OpenedSum | None":
         layout = request.layout

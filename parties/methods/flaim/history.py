@@ -10,7 +10,7 @@ little-endian doubles, and 32 bytes of SHA-256 over everything before.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,14 @@ class RoundJournal:
         write_atomic(path, data + hashlib.sha256(data).digest(), durable=True, secret=True)
         self.rounds, self.population = (*self.rounds, done), tuple(population)
 
-    def mark_lost(self, charged: Iterable[int]) -> None:
-        """Records the rounds of ``charged`` that are not in the journal as lost. Raises StoreError."""
+    def mark_lost(self, begun: Mapping[int, Sequence[int]]) -> None:
+        """Records the rounds of ``begun`` that are not in the journal as lost, with their participants.
+
+        Raises StoreError.
+        """
         last = self.rounds[-1].round if self.rounds else -1
-        for number in sorted({number for number in charged if number > last}):
-            self.save(FlaimRound(number, (), {}, (), lost=True), self.population)
+        for number in sorted(number for number in begun if number > last):
+            self.save(FlaimRound(number, tuple(begun[number]), {}, (), lost=True), self.population)
 
     def clear(self) -> None:
         """Deletes all rounds, so that the run starts again. Raises StoreError."""

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,8 @@ def _open(study: Study, settings: FlaimSettings, session: FederationSession) -> 
     if settings.annealed:
         history.clear()
     elif history.rounds:
-        history.mark_lost(entry.round for entry in session.before.entries)
+        charged = {entry.round: () for entry in session.before.entries}
+        history.mark_lost({**charged, **dict(session.requested.entries)})
     number, resumed = next_round(settings, history.rounds), ""
     if session.earlier:
         then = f"going on with round {number}" if history.rounds else "beginning anew"
@@ -174,7 +176,12 @@ class _FlaimRun:
         """Runs the algorithm and writes its files."""
         workload, settings = self.study.workload, self.settings
         federation = NetworkFederation(
-            sums, workload, settings, self.history.population, self.history.rounds
+            sums,
+            workload,
+            settings,
+            self.history.population,
+            taken=chain.from_iterable(clients for _, clients in self.session.requested.entries),
+            request=self.session.request_round,
         )
         inner = flaim_estimator(workload, settings)
         inner.on_iteration = heartbeat.iteration
