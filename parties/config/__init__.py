@@ -12,11 +12,11 @@ workload.
 from parties.config.config import Config, agreed_digest, apply_overrides, config_from_dict
 from parties.config.files import (
     agreed_config,
-    candidate_files,
     load_config,
     overrides_from_options,
 )
 from parties.config.limits import NAME_PATTERN
+from parties.config.named_files import bound_text, named_files
 from parties.config.schema import (
     ALWAYS,
     ANNEALED,
@@ -108,9 +108,10 @@ __all__ = [
     "agreed_config",
     "agreed_digest",
     "apply_overrides",
-    "candidate_files",
+    "bound_text",
     "check_terms",
     "config_from_dict",
     "load_config",
+    "named_files",
     "overrides_from_options",
 ]

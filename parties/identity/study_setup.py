@@ -20,8 +20,9 @@ from parties.config import (
     FlaimSection,
     SilosSection,
     apply_overrides,
-    candidate_files,
+    bound_text,
     load_config,
+    named_files,
 )
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
@@ -65,14 +66,14 @@ def create_study(
     servers = _servers(cards)
     tables = _added_tables(study, servers)
     check_confirmed(load_config(study, tables))
-    text = _merged_text(study, tables)
+    text = bound_text(_merged_text(study, tables), study).encode()
     issuer = Authority.load(authority)
     for server in servers:
         _check_issued(issuer, server, server=True)
     with _new_folder(out) as folder:
         (folder / CERTIFICATES).mkdir()
         write_new(folder / study.name, text)
-        for listed in candidate_files(study):
+        for listed in named_files(study):
             with disk_errors(listed, "read"):
                 write_new(folder / listed.name, listed.read_bytes())
         write_new(folder / CERTIFICATES / "ca.crt", public_pem(issuer.certificate))
@@ -176,7 +177,7 @@ def _table(study: Path, name: str) -> Mapping[str, object] | None:
     return table if isinstance(table, dict) else None
 
 
-def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
+def _merged_text(study: Path, tables: Mapping[str, object]) -> str:
     """Returns the study's text with the lines of ``tables`` added. Raises ConfigError if they do not fit in."""
     text, document = _document(study)
     for name, pattern in _HEADERS.items():
@@ -202,7 +203,7 @@ def _merged_text(study: Path, tables: Mapping[str, object]) -> bytes:
             "",
             "does not take the cards' lines; expected [flaim] or [silos] on a line of its own",
         )
-    return text.encode()
+    return text
 
 
 def _lines(table: Mapping[str, object]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 
 from mechanisms.text_table import and_list
-from parties.config import Config, candidate_files, load_config
+from parties.config import Config, load_config, named_files
 from parties.config.limits import check_name, check_names
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
@@ -235,7 +235,7 @@ def _kits(path: Path, cards: Sequence[Path], owners: Sequence[str]) -> Kits:
     public, names = _cards(config, cards)
     study: dict[str, bytes] = {
         f"study/{path.name}": _public(path),
-        **{f"study/{listed.name}": _public(listed) for listed in candidate_files(path)},
+        **{f"study/{listed.name}": _public(listed) for listed in named_files(path)},
         **_certificates(config, ["ca", *servers]),
         **public,
     }

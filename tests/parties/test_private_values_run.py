@@ -1,6 +1,7 @@
 """DistAIM with private values: real servers find bounds, bins, heaps and categories from noisy counts alone."""
 
 import asyncio
+import hashlib
 import io
 import json
 import math
@@ -22,7 +23,7 @@ from mechanisms.resolving import coarse_codes
 from mechanisms.table import encode
 from parties.audit.runner import audit_folder
 from parties.cli.main import cli
-from parties.config import CertificateFiles, Config, load_config
+from parties.config import CertificateFiles, Config, bound_text, load_config
 from parties.foundation.errors import ConfigError
 from parties.identity.study_setup import create_study
 from parties.identity.tls import Authority
@@ -323,6 +324,48 @@ def test_a_list_of_candidates_goes_where_its_config_goes(tmp_path: Path) -> None
     )
     for kit in made:
         assert load_config(kit / "study" / "study.toml").domain == founded.domain
+    # The study's text binds the file by its hash, and its digest the list.
+    there = tmp_path / "s" / "codes.txt"
+    assert (
+        hashlib.sha256(there.read_bytes()).hexdigest()
+        in (tmp_path / "s" / "study.toml").read_text()
+    )
+    assert load_config(study).domain == founded.domain
+    there.write_text("A00\nB11\nC22\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "s" / "study.toml")
+    for part in (
+        "s/study.toml: column.candidates: is 'codes.txt'",
+        f"{there} is another file than the study was made with",
+        "expected the file that came with the config",
+        "(sha256 of column 'code')",
+    ):
+        assert part in str(caught.value)
+    there.unlink()
+    with pytest.raises(ConfigError, match=r"cannot be read.*beside the config"):
+        load_config(tmp_path / "s" / "study.toml")
+
+
+def test_a_table_of_an_implied_column_goes_where_its_config_goes(tmp_path: Path) -> None:
+    implied = (
+        '\n[[column]]\nname = "sexes"\nimplied_by = "sex"\ntable = "sexes.csv"  # by the form\n'
+    )
+    study = tmp_path / "study.toml"
+    study.write_text(UGLY_STUDY + implied)
+    (tmp_path / "codes.txt").write_text("A00\nB11\n")
+    (tmp_path / "sexes.csv").write_text("sex,sexes\nf,female\nm,male\n")
+    Authority.make(tmp_path / "authority", 10)
+    options = {"authority": tmp_path / "authority", "valid_days": 9}
+    founded = create_study(study, cards_of("distaim", tmp_path), out=tmp_path / "s", **options)
+    assert founded.domain.implied[0].values == (("f", "female"), ("m", "male"))
+    (tmp_path / "s" / "sexes.csv").write_text("sex,sexes\nf,male\nm,female\n")
+    with pytest.raises(ConfigError, match=r"column.table: is 'sexes.csv'.*is another file"):
+        load_config(tmp_path / "s" / "study.toml")
+    # A name that shares its line with other keys takes no hash: its author adds it.
+    one_line = UGLY_STUDY.replace("[[column]]", "[[else]]").partition("[[else]]")[0]
+    columns = "column = [{name = 'c', kind = 'categorical', values = 'private', candidates = 'codes.txt'}]\n"
+    with pytest.raises(ConfigError, match=r'expected sha256 = "[0-9a-f]{64}" in its column'):
+        bound_text(columns + one_line, study)
 
 
 def test_plan_warns_of_values_that_noise_may_hide(tmp_path: Path) -> None:
