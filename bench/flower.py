@@ -115,9 +115,9 @@ def study(
     config = config.override(malicious if security == MALICIOUS else {})
     (folder / "study.toml").write_text(config.resolved_toml())
     table = Table(TableSource(str(data)), ignore_extra=False)
-    codes = table.codes(config.domain)
+    codes = table.codes(config)
     owners = iid(len(codes), clients=clients, seed=0).owners
-    _write_tables(table.text(config.domain), owners, names, folder)
+    _write_tables(table.text(config), owners, names, folder)
     return Study(config, folder, [codes[owners == n] for n in range(clients)], files)
 
 

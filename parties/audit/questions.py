@@ -21,7 +21,7 @@ from parties.federation.sums_schema import SILO_OPENED_SUM
 from parties.federation.transcript_schema import JOINED
 from parties.methods.distaim import attacker_on
 from parties.methods.flaim.report import attacker_on as flaim_attacker
-from parties.methods.flaim.settings import flaim_section, neighbours_text
+from parties.methods.flaim.settings import neighbours_text
 from parties.methods.flaim.transcript_schema import CHOICES, SUMS
 from parties.mpc.steps import PASSED
 from parties.report.attacker import attacker_text, two_studies_text
@@ -184,7 +184,7 @@ def facts_of_flaim(evidence: Evidence, terms: "flaim.FlaimTerms") -> RunFacts:
             return
         yield (
             f"Each client spent the same of its table's privacy: epsilon = {config.run.epsilon:g}, delta = "
-            f"{config.run.delta:g}, for {neighbours_text(flaim_section(config))}."
+            f"{config.run.delta:g}, for {neighbours_text(config)}."
         )
         yield attacker_text(bound, config.run.unit)
         yield two_studies_text(bound)

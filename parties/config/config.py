@@ -157,12 +157,10 @@ class Config:
         """Raises ConfigError for a person's key (run.person) that no owner's program could go by."""
         if self.run.person is None:
             return
-        alone = self.run.unit == PERSON and not (self.sources or self.flaim or self.silos)
         check(
-            alone and bool(self.run.person),
+            self.run.unit == PERSON and not self.sources and bool(self.run.person),
             "run.person",
-            f"is {list(self.run.person)}; expected columns, beside unit = {PERSON!r} and without [[source]] tables, "
-            "[flaim] and [silos]",
+            f"is {list(self.run.person)}; expected columns, beside unit = {PERSON!r} and without [[source]] tables",
         )
         modelled = [name for name in self.run.person if name not in self.domain.ignore]
         check(

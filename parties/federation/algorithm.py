@@ -97,12 +97,14 @@ class FederatedMethod:
     """A method on rounds of secure sums between silos, as `parties.methods.registry` has it.
 
     ``name`` is its table in configurations. ``plan`` makes a run of a configuration, or raises ConfigError.
-    ``not_shown`` is a sentence for the audit: what it cannot show of the method's results.
+    ``not_shown`` is a sentence for the audit: what it cannot show of the method's results. ``of_persons`` is true for a
+    method whose plan gives a unit of `Config.rows_of_unit` rows the configured guarantee; others protect single rows.
     """
 
     name: str
     plan: Callable[[Config], AlgorithmPlan]
     not_shown: str
+    of_persons: bool = False
 
 
 def plan_digest(plan: AlgorithmPlan) -> str:

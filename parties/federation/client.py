@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 from mechanisms.accounting import Ledger
 from mechanisms.text_table import TextTable
+from mechanisms.units import unit_cost
 from parties.config import CertificateFiles, Config
 from parties.federation.algorithm import AlgorithmPlan, SiloContext, plan_digest
 from parties.federation.channel import ClientConnection, until_goodbye
@@ -34,7 +35,7 @@ from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.storage.database import Database
 from parties.storage.owner_budget import BudgetAccount
-from parties.storage.population_budget import APPROXIMATE, ROW, Release
+from parties.storage.population_budget import APPROXIMATE, Release, person_or_row
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 
 Session = TypeVar("Session", bound=SumSession, covariant=True)
@@ -77,6 +78,7 @@ class Participation(Generic[Session]):
         facts: Returns the method's part of the participant's report.
         guarantee: Returns the guarantee of what was charged, in sentences.
         declared_rows: Number of the table's rows if it is public.
+        rho: Budget of the participant's ledger in zCDP, which counts what a row costs; 0 if nothing is charged there.
         private: True if the release has a guarantee.
         own_epsilon: True if the participant may choose its own epsilon: its answers are private by themselves.
         keeps_secrets: True if the method keeps secret files in the participant's folder.
@@ -87,15 +89,11 @@ class Participation(Generic[Session]):
     session: Callable[[SiloContext, Ledger, OwnClientKey | None], Session]
     facts: Callable[[ClientTally, Ledger], Mapping[str, object]]
     guarantee: Callable[[Ledger], Sequence[str]]
+    rho: float
     declared_rows: int | None = None
     private: bool = True
     own_epsilon: bool = False
     keeps_secrets: bool = False
-
-    @property
-    def rho(self) -> float:
-        """Budget of the participant's ledger, in zCDP; 0 if nothing is charged there."""
-        return self.release.ledger_rho
 
 
 async def run_participant(
@@ -207,10 +205,10 @@ def silo_participation(
         config=config.digest(),
         run=run.id,
         method="" if config.algorithm is None else config.algorithm[0],
-        rho=plan.rho,
+        rho=unit_cost(plan.rho, config.rows_of_unit),
         epsilon=run.epsilon,
         delta=run.delta,
-        unit=ROW,
+        unit=person_or_row(config),
     )
     if not plan.private:
         release = replace(release, rho=math.inf, epsilon=math.inf)
@@ -222,6 +220,7 @@ def silo_participation(
         session=session,
         facts=lambda tally, ledger: {"guarantee": plan.guarantee},
         guarantee=lambda ledger: (plan.guarantee,),
+        rho=plan.rho if plan.private else 0.0,
         private=plan.private,
         own_epsilon=plan.private_answers,
         keeps_secrets=True,

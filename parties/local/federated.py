@@ -76,7 +76,7 @@ class SiloSplit:
 
 def load_silos_trial(config: Config, table: Table, split: SiloSplit) -> SilosTrial:
     """Checks config, table and split together. Raises ConfigError, DataError. Writes nothing."""
-    text = table.text(config.domain)
+    text = table.text(config)
     if not len(text):
         raise DataError(f"{table.source.shown}: has a header but no rows; a trial needs some")
     partition, least = _partition(config, text, split), silos_section(config).minimum
@@ -86,7 +86,7 @@ def load_silos_trial(config: Config, table: Table, split: SiloSplit) -> SilosTri
             "silos.minimum",
             f"is {least}; this split gives {partition.clients} silos",
         )
-    text = table.kept(text, config.domain)
+    text = table.kept(text, config)
     values: dict[str, object] = {
         "clients.expected": partition.clients,
         "clients.minimum": None,

@@ -32,13 +32,13 @@ def trial_from_tables(
     """
     if isinstance(table, Mapping):
         located = {
-            name: LocatedTable(t.text(config.domain), t.source.shown) for name, t in table.items()
+            name: LocatedTable(t.text(config), t.source.shown) for name, t in table.items()
         }
         extra = any(t.ignore_extra for t in table.values())
         return load_linked_trial(config, located, request, ignore_extra=extra)
     return load_trial(
         config,
-        table.text(config.domain),
+        table.text(config),
         request,
         source=table.source.shown,
         ignore_extra=table.ignore_extra,

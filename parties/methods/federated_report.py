@@ -13,10 +13,10 @@ from typing import Any
 
 from mechanisms.accounting import LedgerEntry
 from mechanisms.origins import counted_in_words
-from parties.config import Config
+from parties.config import PERSON, Config
 from parties.federation.sum_parameters import corrupt_silos, is_malicious, silos_section
 from parties.report.model import NOT_PRIVATE, TRIAL_TRUST
-from parties.report.privacy_text import report_header, transcript_end
+from parties.report.privacy_text import MASKED, report_header, transcript_end, unit_trust
 from parties.report.render import HtmlTable, page_templates
 from parties.storage.files import write_atomic
 
@@ -86,7 +86,9 @@ def silos_report(
         "opened": result["opened"],
         "lost": result["lost"],
         "time": {f"{phase}_s": seconds for phase, seconds in result["seconds"].items()},
-        "trust": trust_of(config, private=result["private"], trial=trial),
+        "trust": trust_of(
+            config, private=result["private"], charged=result["rho_total"] > 0, trial=trial
+        ),
         "not_private": _not_private(result, utility),
     }
     return {key: value for key, value in document.items() if value is not None}
@@ -98,7 +100,7 @@ def _not_private(result: Mapping[str, Any], utility: Mapping[str, float] | None)
     return [*exact, *(["utility"] if utility else [])]
 
 
-def trust_of(config: Config, *, private: bool, trial: bool) -> list[str]:
+def trust_of(config: Config, *, private: bool, charged: bool, trial: bool) -> list[str]:
     """Returns the guarantees of a run, and their limits."""
     section, clients = silos_section(config), config.clients.expected
     kind = "whatever it does" if is_malicious(config) else "provided that it follows the protocol"
@@ -112,7 +114,9 @@ def trust_of(config: Config, *, private: bool, trial: bool) -> list[str]:
     seen = "Each silo added its part of the noise before anything was sent: the server saw no sum without noise."
     if section.noise == "server":
         seen = "Noise that the server added is added by its word: it saw those sums as they are."
-    return [held, seen, *tried]
+    # Without a charge in zCDP the plan's guarantee says how a person's rows count.
+    unit = unit_trust(config, MASKED)[:1] if not charged else unit_trust(config, MASKED)
+    return [held, seen, *(unit if config.run.unit == PERSON else ()), *tried]
 
 
 def write_silos_report(directory: Path, report: Mapping[str, Any]) -> None:

@@ -30,7 +30,8 @@ from mechanisms.mtl_silo import MtlSilo, SiloRows
 from mechanisms.perceptron import weight_names
 from mechanisms.silos import Request, Silos
 from mechanisms.text_table import TextTable
-from parties.config import Config
+from mechanisms.units import row_guarantee
+from parties.config import PERSON, Config
 from parties.config.parsing import section_of
 from parties.federation.algorithm import FederatedMethod, Outcome, SiloContext
 from parties.foundation.errors import ConfigError, StoreError
@@ -128,11 +129,15 @@ class MtlPlan:
     @property
     def guarantee(self) -> str:
         """See ``AlgorithmPlan``."""
-        run = self.config.run
-        return (
-            f"epsilon = {run.epsilon:g} (or the silo's own), delta = {run.delta:g} for one example of a silo being "
-            "there or not, with its number of rows declared, of everything that the silo emits, against everybody else"
+        run, rows = self.config.run, self.config.rows_of_unit
+        unit = "one example of a silo being there or not"
+        if run.unit == PERSON:
+            unit = f"one person with all of its rows, which are at most {rows} at a silo, being there or not"
+        said = (
+            f"epsilon = {run.epsilon:g} (or the silo's own), delta = {run.delta:g} for {unit}, with its number of rows "
+            "declared, of everything that the silo emits, against everybody else"
         )
+        return said if rows == 1 else f"{said}; each row by itself has 1/{rows} of the epsilon"
 
     @property
     def weight_names(self) -> list[str]:
@@ -238,7 +243,7 @@ class PersonalSilo:
         document = {
             "lambda": _named(self._inner.lambda_),
             "epsilon": self._epsilon,
-            "epsilon_spent": self._inner.epsilon,
+            "epsilon_spent": self._inner.epsilon * self._plan.config.rows_of_unit,
             "delta": self._plan.config.run.delta,
             "rows": {
                 "train": len(self._rows.train[1]),
@@ -267,11 +272,13 @@ class PersonalSilo:
         return None if math.isnan(error) else error
 
     def _make(self, settings: MtlSettings) -> MtlSilo:
+        config = self._plan.config
+        epsilon, delta = row_guarantee(self._epsilon, config.run.delta, config.rows_of_unit)
         return MtlSilo(
             settings,
             self._rows,
-            epsilon=self._epsilon,
-            delta=self._plan.config.run.delta,
+            epsilon=epsilon,
+            delta=delta,
             random_bytes=secrets.token_bytes,
         )
 
@@ -314,6 +321,7 @@ METHOD = FederatedMethod(
     plan,
     "It cannot show that the mean of the models is that of the sums; it shows which file the server made. The silos' "
     "own models are with the silos, and are not judged.",
+    of_persons=True,
 )
 
 

@@ -81,6 +81,12 @@ def plan_of(config: Config) -> AlgorithmPlan:
         )
     name = config.algorithm[0]
     method = method_named(name, config.source)
+    if config.rows_of_unit > 1 and not method.of_persons:
+        raise ConfigError(
+            config.source,
+            "run.rows_per_person",
+            f"is {config.rows_of_unit}; expected 1, since the guarantee of [{name}] is for a row",
+        )
     try:
         if name in _MODULES:
             return method.plan(config)

@@ -26,7 +26,7 @@ def _plan(config: Config) -> FederationPlan:
 
 
 def _participation(config: Config, table: Table) -> Participation[SiloSession]:
-    plan, text = plan_of(config), table.kept(table.text(config.domain), config.domain)
+    plan, text = plan_of(config), table.kept(table.text(config), config)
     plan.check_table(text, table.source.shown)
     return silo_participation(config, plan, text)
 

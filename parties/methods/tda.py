@@ -27,6 +27,7 @@ from mechanisms.tda.settings import TdaSettings
 from mechanisms.tda.silo import TdaSilo
 from mechanisms.tda.steps import Steps
 from mechanisms.text_table import TextTable
+from mechanisms.units import row_budget
 from parties.config import Config
 from parties.config.parsing import section_of
 from parties.federation.algorithm import FederatedMethod, Outcome, SiloContext
@@ -226,7 +227,7 @@ def plan(config: Config) -> TdaPlan:
     try:
         settings = TdaSettings(
             **asdict(section),
-            rho=rho_from_epsilon_delta(run_section.epsilon, run_section.delta) if private else 0.0,
+            rho=_row_rho(config) if private else 0.0,
             iterations=run_section.rounds,
             noise="distributed" if silos_section(config).noise == "distributed" else "server",
             min_silos=least,
@@ -241,8 +242,16 @@ def plan(config: Config) -> TdaPlan:
         raise ConfigError(config.source, NAME, f"cannot be carried out: {problem}") from problem
 
 
+def _row_rho(config: Config) -> float:
+    """Budget in what a row costs, with which the unit of privacy has the configured epsilon and delta."""
+    return row_budget(
+        rho_from_epsilon_delta(config.run.epsilon, config.run.delta), config.rows_of_unit
+    )
+
+
 METHOD = FederatedMethod(
     NAME,
     plan,
     "It cannot show that model and table were made of the sums; it shows which files the server made.",
+    of_persons=True,
 )

@@ -23,6 +23,8 @@ from parties.report.attacker import attacker_of, attacker_text, delta_text, two_
 
 ROW_OF_ALL = "one row added to or removed from the whole table"
 """Default unit of the guarantee of DistAIM and central AIM."""
+MASKED = "masked sums"
+"""Word of ``unit_trust`` for the messages of a federation's participants."""
 LINKED_TRUST = (
     "Rows were linked on shares. What that opened is the order of rows that had been shuffled in secret: not "
     "which rows match, not how many do, and nothing of a linking key. A key is in no query and in no result.",
@@ -61,8 +63,11 @@ def link_trust(config: Config) -> tuple[str, ...]:
     return LINKED_TRUST if config.run.link == BY_KEY else ALIGNED_TRUST
 
 
-def unit_trust(config: Config) -> tuple[str, ...]:
-    """Returns the sentences on the unit of the guarantee, and on its consequences."""
+def unit_trust(config: Config, sent: str = "shares") -> tuple[str, ...]:
+    """Returns the sentences on the unit of the guarantee, and on its consequences.
+
+    ``sent`` is what owners send, from which nobody can see whose rows they are.
+    """
     rows, said = config.rows_of_unit, f"The privacy guarantee is for {unit_text(config)}."
     if config.sources and config.run.link == BY_KEY:
         said += f" {_of_sources(config)}"
@@ -73,12 +78,12 @@ def unit_trust(config: Config) -> tuple[str, ...]:
             did = f"left rows out where somebody, by {key}, has more than {_rows(rows)}; how many is nobody else's"
         said += (
             f" Each owner's own program {did}. That "
-            f"a person has no more than {_rows(rows)} at all owners together is their word: nobody can see from shares "
+            f"a person has no more than {_rows(rows)} at all owners together is their word: nobody can see from {sent} "
             "whose rows they are."
         )
     elif config.run.unit == PERSON and not config.sources:
         said += (
-            f" That a person has at most {rows} rows is the owners' word: nobody can see from shares whose rows they "
+            f" That a person has at most {rows} rows is the owners' word: nobody can see from {sent} whose rows they "
             "are, and a person with more is protected less."
         )
     elif config.sources:

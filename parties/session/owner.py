@@ -127,35 +127,48 @@ class Table:
         """Returns the rows with all columns, as they are written. Raises DataError if the table cannot be read."""
         return read_text(self.source) if self.read is None else self.read
 
-    def text(self, domain: Domain) -> TextTable:
-        """Returns the rows, with the cells that ``domain`` splits in columns of their own.
+    def text(self, config: Config) -> TextTable:
+        """Returns the rows that take part in a run of ``config``, whatever its method.
 
-        Raises DataError if the table cannot be read, or has cells that cannot be split.
+        The cells that the domain splits are in columns of their own, and nobody has more rows than run.person allows.
+        Raises DataError if the table cannot be read, has cells that cannot be split, or is refused by ``bounded_rows``.
         """
-        table = self.as_written()
-        if self.read is None and self.say is not None:
-            for note in table.notes:
-                self.say(f"{self.source.shown}: {note}")
-        return split_cells(domain.splits, domain.missing_values, table, self.source.shown)
+        domain, table, shown = config.domain, self.as_written(), self.source.shown
+        if self.read is None:
+            self._note(*table.notes)
+        text = split_cells(domain.splits, domain.missing_values, table, shown)
+        bounded = bounded_rows(config, text, where=shown)
+        if len(bounded) < len(text):
+            # For the owner's own screen: the number depends on the table without noise.
+            self._note(
+                f"{len(text) - len(bounded):,} of {len(text):,} rows are left out, of persons with more than "
+                f"{config.run.rows_per_person}; that number is yours alone"
+            )
+        return bounded
 
-    def kept(self, text: TextTable, domain: Domain) -> TextTable:
-        """Returns ``text`` without the columns that ``ignore_extra`` drops."""
+    def _note(self, *notes: str) -> None:
+        if self.say is not None:
+            for note in notes:
+                self.say(f"{self.source.shown}: {note}")
+
+    def kept(self, text: TextTable, config: Config) -> TextTable:
+        """Returns ``text`` without the columns that ``ignore_extra`` drops; a person's key stays."""
         if not self.ignore_extra:
             return text
-        names = set(domain.names)
+        names = {*config.domain.names, *(config.run.person or ())}
         columns = {name: values for name, values in text.columns.items() if name in names}
         return replace(text, columns=columns)
 
-    def codes(self, domain: Domain) -> NDArray[np.int32]:
-        """Returns the rows as codes. Raises DataError if the table cannot be read or does not fit the domain."""
-        return self.codes_and_summaries(domain)[0]
+    def codes(self, config: Config) -> NDArray[np.int32]:
+        """Returns the rows of ``text`` as codes. Raises DataError as ``text``, or if they do not fit the domain."""
+        return self.codes_and_summaries(config)[0]
 
     def codes_and_summaries(
-        self, domain: Domain
+        self, config: Config
     ) -> tuple[NDArray[np.int32], tuple[ColumnSummary, ...]]:
         """Returns the rows as codes, and summaries of the columns for the owner alone. Raises as ``codes``."""
-        table, shown = self.text(domain), self.source.shown
-        codes = encode(domain, table, source=shown, ignore_extra=self.ignore_extra)
+        domain, table = config.domain, self.text(config)
+        codes = encode(domain, table, source=self.source.shown, ignore_extra=self.ignore_extra)
         return codes, summarise(domain, table.columns.__getitem__)
 
 
@@ -225,17 +238,9 @@ class DataOwner:
         """
         config, table = self.config, self.table
         if not config.sources:
-            text = table.text(config.domain)
-            bounded = bounded_rows(config, text, where=table.source.shown)
-            if len(bounded) < len(text) and table.say is not None:
-                # For the owner's own screen: the number depends on the table without noise.
-                table.say(
-                    f"{table.source.shown}: {len(text) - len(bounded):,} of {len(text):,} rows are left out, of "
-                    f"persons with more than {config.run.rows_per_person}; that number is yours alone"
-                )
-            return replace(table, read=bounded).codes_and_summaries(config.domain)
+            return table.codes_and_summaries(config)
         number = config.source_of(self.name)
-        text = table.text(config.domain)
+        text = table.text(config)
         codes = source_codes(
             config, number, text, where=table.source.shown, ignore_extra=table.ignore_extra
         )

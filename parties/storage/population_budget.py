@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta, round_up
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
+from parties.config import PERSON, Config
 from parties.foundation.times import iso_time
 from parties.storage.charge_state import ChargeState
 from parties.storage.limit_history import LimitChange
@@ -30,6 +31,14 @@ WITHDRAWN, REPLACED, UNOPENED = "withdrawn", "replaced", "unopened"
 """Reasons for a refund: servers have signed that nothing was counted, or that nothing of the study was opened; or
 another submission of the same run replaces it.
 """
+
+
+def person_or_row(config: Config) -> str:
+    """Returns the privacy unit of a run whose owners have whole rows, for the budgets of participants."""
+    if config.run.unit != PERSON:
+        return ROW
+    rows = config.rows_of_unit
+    return PERSON if rows == 1 else f"person with up to {rows} rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +69,6 @@ class Release:
     def not_private(self) -> bool:
         """True for a release without a guarantee."""
         return math.isinf(self.rho)
-
-    @property
-    def ledger_rho(self) -> float:
-        """Budget of a participant's ledger in zCDP: 0 if the release is not of zCDP."""
-        return 0.0 if self.not_private or self.accountant == APPROXIMATE else self.rho
 
 
 @dataclass(frozen=True, slots=True)

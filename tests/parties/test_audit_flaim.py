@@ -111,6 +111,7 @@ def assert_clean(run: Path) -> Audit:
         {"flaim.variant": "pairs", "clients.participation": 0.5},
         {"flaim.variant": "pairs", **MALICIOUS},
         {"flaim.variant": "pairs", "run.schedule": "annealed", "run.rounds": None},
+        {"run.unit": "person", "run.rows_per_person": 3},
     ],
     ids=[
         "private",
@@ -125,6 +126,7 @@ def assert_clean(run: Path) -> Audit:
         "pairs-in-turns",
         "pairs-malicious",
         "pairs-in-as-many-rounds-as-hear-everybody",
+        "persons",
     ],
 )
 async def test_audit_passes_an_honest_run(

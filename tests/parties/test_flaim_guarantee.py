@@ -83,5 +83,5 @@ def test_replaced_is_2_2_times_rho_and_its_epsilon_of_a_run_as_the_paper_has_it(
 
 
 def test_unit_names_what_is_declared() -> None:
-    assert neighbours_text(FlaimSection()) == ROW
-    assert neighbours_text(FlaimSection(sizes="public")) == DECLARED
+    assert neighbours_text(make_config()) == ROW
+    assert neighbours_text(make_config({"flaim.sizes": "public"})) == DECLARED

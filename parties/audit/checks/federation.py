@@ -407,7 +407,13 @@ def report_parts(evidence: Evidence, terms: SilosTerms) -> ReportParts:
         },
         sentences={
             "trust": [
-                trust_of(config, private=terms.plan.private, trial=trial) for trial in (False, True)
+                trust_of(
+                    config,
+                    private=terms.plan.private,
+                    charged=terms.plan.rho > 0,
+                    trial=trial,
+                )
+                for trial in (False, True)
             ]
         },
         header={key: header[key] for key in SILOS_HEADER},

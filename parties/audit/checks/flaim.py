@@ -537,9 +537,7 @@ def report_parts(
     if edition_of(document) == TEXT_EDITION and isinstance(document.get("flaim"), dict):
         require_same(facts.get("guarantee"), guarantee, "flaim.guarantee")
     attacker = attacker_on(config)
-    header = report_header(
-        config, ended=ended(evidence), unit=neighbours_text(flaim_section(config))
-    )
+    header = report_header(config, ended=ended(evidence), unit=neighbours_text(config))
     return ReportParts(
         held=FIGURES,
         derived={"attacker": None if attacker is None else attacker.to_dict()},

@@ -292,7 +292,7 @@ def flaim_participation(
 
     def guarantee(ledger: Ledger) -> Sequence[str]:
         run, replaced = config.run, replaced_by(ledger)
-        sentence = f"epsilon = {run.epsilon:g}, delta = {run.delta:g} in all, for {neighbours_text(section)}"
+        sentence = f"epsilon = {run.epsilon:g}, delta = {run.delta:g} in all, for {neighbours_text(config)}"
         if section.variant == ORACLE:
             sentence = NOT_PRIVATE_TEXT
         return [sentence, *([] if replaced is None else [str(replaced)])]
@@ -300,6 +300,7 @@ def flaim_participation(
     return Participation(
         digest=workload.digest(),
         release=flaim_release(config),
+        rho=settings.rho,
         session=session,
         facts=facts,
         guarantee=guarantee,

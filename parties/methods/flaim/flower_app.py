@@ -157,7 +157,7 @@ def _cached_node(settings: tuple[tuple[str, str], ...], _: int) -> FlowerNode:
     return FlowerNode(
         config,
         workload,
-        owner.table.codes(config.domain),
+        owner.table.codes(config),
         owner.files,
         given.get("dir") or owner.beside("flaim"),
         owner.account(flaim_release(config)),

@@ -20,7 +20,7 @@ def _plan(config: Config) -> FederationPlan:
 
 
 def _participation(config: Config, table: Table) -> Participation[FlaimClientSession]:
-    return flaim_participation(config, table.codes(config.domain))
+    return flaim_participation(config, table.codes(config))
 
 
 def _write_report(config: Config, folder: Path) -> None:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from mechanisms.accounting import ZCDP, LedgerEntry
 from mechanisms.flaim import FlaimResult, last_round
 from mechanisms.flaim_settings import FlaimSettings
+from mechanisms.units import unit_cost
 from mechanisms.workload import Workload
-from parties.config import Config
+from parties.config import PERSON, Config
 from parties.federation.sum_parameters import is_malicious
 from parties.methods.flaim.settings import (
     PAIRS,
@@ -35,7 +36,7 @@ from parties.report.model import (
     ReportedOpening,
     RunReport,
 )
-from parties.report.privacy_text import report_header, transcript_end
+from parties.report.privacy_text import MASKED, report_header, transcript_end, unit_trust
 from parties.report.quality import flaim_quality, write_quality
 from parties.report.writing import write_report_without_real
 from parties.session.study import Study
@@ -86,7 +87,7 @@ def flaim_report(
         synthetic_rows=result["synthetic_rows"],
         rounds_done=result["rounds_done"],
         about=report_header(
-            study.config, ended=transcript_end(transcript), unit=neighbours_text(section)
+            study.config, ended=transcript_end(transcript), unit=neighbours_text(study.config)
         ),
         trust=trust_of(study.config, result, trial=trial),
         notes=_notes(study.config, result),
@@ -128,7 +129,8 @@ def attacker_on(config: Config) -> AttackerBound | None:
     if flaim_section(config).variant == "oracle":
         return None
     run = config.run
-    return AttackerBound(ZCDP.name, settings_of(config).rho, run.epsilon, run.delta)
+    cost = unit_cost(settings_of(config).rho, config.rows_of_unit)
+    return AttackerBound(ZCDP.name, cost, run.epsilon, run.delta)
 
 
 TRIAL_TRUST_FLAIM = TRIAL_TRUST.replace("all three servers and all owners", "server and clients")
@@ -171,7 +173,7 @@ def guarantee_of(config: Config, result: Mapping[str, Any]) -> dict[str, object]
         result["sums"]["plain"] or result["single_choosers"]
     )
     return {
-        "unit": neighbours_text(section),
+        "unit": neighbours_text(config),
         **({} if (replaced := _replaced(config, result)) is None else {"replaced": str(replaced)}),
         "against_everybody_but_the_server": outside,
         "against_the_server": server,
@@ -252,10 +254,16 @@ def trust_of(config: Config, result: Mapping[str, Any], *, trial: bool) -> tuple
         items.append(
             "Variant oracle is an experiment: its choices used the pooled table without noise."
         )
-    items.append(
-        f"The privacy guarantee is for {neighbours_text(section)}. A client that sends other counts than its own "
-        "can bend the result."
-    )
+    if config.run.unit == PERSON:
+        items += [
+            *unit_trust(config, MASKED),
+            "A client that sends other counts can bend the result.",
+        ]
+    else:
+        items.append(
+            f"The privacy guarantee is for {neighbours_text(config)}. A client that sends other counts than its own "
+            "can bend the result."
+        )
     if (replaced := _replaced(config, result)) is not None:
         items.append(
             'How many rows each client has is public in this run (sizes = "public"), so that tables of one size are '

@@ -16,6 +16,7 @@ from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.replacement import rho_of_replacing
 from mechanisms.scores import MAX_CANDIDATES
+from mechanisms.units import row_budget, unit_cost
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, PERSON, Config, FlaimSection
 from parties.federation.sum_parameters import (
@@ -27,8 +28,9 @@ from parties.federation.sum_parameters import (
 from parties.foundation.errors import ConfigError
 from parties.mpc.planning.resources import CellNoise, cell_noise
 from parties.mpc.planning.validation import FEWER_CELLS
+from parties.report.privacy_text import unit_text
 from parties.session.study import Study
-from parties.storage.population_budget import ROW, ROW_OF_KNOWN, Release
+from parties.storage.population_budget import ROW_OF_KNOWN, Release, person_or_row
 from secagg.noise import NoiseKind, SessionNoise, server_noise
 from secagg.parameters import MAX_LENGTH
 
@@ -49,7 +51,7 @@ def settings_of(config: Config) -> FlaimSettings:
     try:
         settings = FlaimSettings.preset(
             section.variant,
-            rho=rho_from_epsilon_delta(run.epsilon, run.delta),
+            rho=row_budget(rho_from_epsilon_delta(run.epsilon, run.delta), config.rows_of_unit),
             rounds=_rounds(config),
             local_rounds=section.local_rounds,
             participation=config.clients.participation,
@@ -88,10 +90,10 @@ def flaim_release(config: Config) -> Release:
         config=config.digest(),
         run=config.run.id,
         method="flaim",
-        rho=settings_of(config).rho,
+        rho=unit_cost(settings_of(config).rho, config.rows_of_unit),
         epsilon=config.run.epsilon,
         delta=config.run.delta,
-        unit=ROW_OF_KNOWN if known else ROW,
+        unit=ROW_OF_KNOWN if known else person_or_row(config),
     )
 
 
@@ -145,12 +147,18 @@ def secagg_noise(noise: SumNoise) -> SessionNoise:
 
 def check_whole_rows(config: Config) -> None:
     """Raises ConfigError for configurations that no run of FLAIM can protect, whatever its settings."""
-    if config.sources or config.run.unit == PERSON:
+    if config.sources:
         raise ConfigError(
             config.source,
-            "source" if config.sources else "run.unit",
-            "is DistAIM's and central AIM's alone: FLAIM's clients have whole rows, and its budget is for a row; "
-            'expected no [[source]] tables and unit = "row"',
+            "source",
+            "is DistAIM's and central AIM's alone: FLAIM's clients have whole rows; expected no [[source]] tables",
+        )
+    if config.run.unit == PERSON and flaim_section(config).sizes == PUBLIC_SIZES:
+        raise ConfigError(
+            config.source,
+            "flaim.sizes",
+            f"is {PUBLIC_SIZES!r} beside run.unit = {PERSON!r}: a client's number of rows tells of persons with "
+            'several; expected "estimated"',
         )
 
 
@@ -197,10 +205,12 @@ def flaim_noise(study: Study, rows: float) -> tuple[int, list[CellNoise]]:
 PUBLIC_SIZES = "public"
 
 
-def neighbours_text(section: FlaimSection) -> str:
+def neighbours_text(config: Config) -> str:
     """Returns the guarantee's neighbouring tables in words."""
+    if config.run.unit == PERSON:
+        return unit_text(config)
     of_row = "one row added to or removed from one client's table"
-    if section.sizes != PUBLIC_SIZES:
+    if flaim_section(config).sizes != PUBLIC_SIZES:
         return of_row
     return f"{of_row}, its declared number of rows, which is public, being the same"
 

@@ -32,7 +32,7 @@ from mechanisms.workload import Workload
 from parties.config import ANNEALED, BY_KEY, PERSON, Config, RunSection
 from parties.foundation.errors import ConfigError
 from parties.session.study import Study
-from parties.storage.population_budget import ROW, Release
+from parties.storage.population_budget import Release, person_or_row
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import BOX_MULLER, check_measure, release_distance
 from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
@@ -109,10 +109,9 @@ def distaim_release(study: Study) -> Release:
 
 def _unit(config: Config) -> str:
     """Unit in which neighbouring tables differ, for the budgets of participants."""
-    if config.run.unit == PERSON:
-        rows = config.rows_of_unit
-        return PERSON if rows == 1 else f"person with up to {rows} rows"
-    return "place in all sources" if config.sources and config.run.link != BY_KEY else ROW
+    if config.run.unit != PERSON and config.sources and config.run.link != BY_KEY:
+        return "place in all sources"
+    return person_or_row(config)
 
 
 def _divided(study: Study) -> Schedule:
