@@ -107,7 +107,7 @@ def _owner(
     given = table_of(table, name=dataset or "table", ignore_extra=ignore_extra)
     if given.read is not None and dataset is None and word is None:
         raise ValueError(
-            "a DataFrame has no place to be recognised by; expected dataset, the name that its budget has"
+            "a DataFrame has no place to be recognised by; expected dataset, the name of its population"
         )
     ca, cert, key = map(_path, identity)
     loaded = config_of(config, {})

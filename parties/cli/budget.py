@@ -215,7 +215,8 @@ def _state_text(run: ReleaseCharge) -> str:
     return "  given back, as servers have signed that nothing of it was counted: not spent"
 
 
-def _cost_text(release: Release) -> str:
+def cost_text(release: Release) -> str:
+    """Returns the cost of a release."""
     if release.not_private:
         return "NOT PRIVATE"
     return f"rho {release.rho:.4g}  epsilon {release.epsilon:g}, delta {release.delta:g}"
@@ -225,6 +226,6 @@ def _line(run: ReleaseCharge) -> str:
     release = run.release
     unit = "" if release.unit == ROW else f", protecting a {release.unit}"
     return (
-        f"  {run.when}  run {release.run} ({release.method})  {_cost_text(release)}{unit}  configuration "
+        f"  {run.when}  run {release.run} ({release.method})  {cost_text(release)}{unit}  configuration "
         f"{release.config[:12]}{_state_text(run)}"
     )

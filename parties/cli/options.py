@@ -191,12 +191,13 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.argument("config", type=_PATH)
     @table_options()
     @click.option(
-        "--dataset",
+        "--called",
         default=None,
         metavar="NAME",
         help="A name for the people in the table, whose budget pays; by default they are recognised by their rows. "
         "Refused where the rows are those of other people.",
     )
+    @click.option("--dataset", default=None, hidden=True, help="The former name of --called.")
     @click.option(
         "--population",
         default=None,
@@ -218,6 +219,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_owner(
         config: Path,
         table: Table,
+        called: str | None,
         dataset: str | None,
         population: str | None,
         new_population: str | None,
@@ -225,12 +227,14 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         disable_core_dumps()
-        named = (dataset, population, new_population)
+        named = (called, dataset, population, new_population)
         if sum(name is not None for name in named) > 1:
-            raise click.UsageError("give one of --dataset, --population and --new-population")
+            raise click.UsageError("give one of --called, --population and --new-population")
         word = owners_word(population, new_population, by)
         files = {name: others.pop(name) for name in ("budget", "ca", "cert", "key")}
-        owner = DataOwner.of(load_config(config), table, dataset=dataset, word=word, **files)
+        owner = DataOwner.of(
+            load_config(config), table, dataset=called or dataset, word=word, **files
+        )
         command(owner=owner, **others)
 
     return with_owner

@@ -13,6 +13,7 @@ import click
 
 from mechanisms.summary import ColumnSummary
 from mechanisms.text_table import and_list
+from parties.cli.budget import budget_state_text, cost_text
 from parties.cli.runtime import command_progress, run_supervised
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import SubmitError
@@ -103,7 +104,7 @@ def _cost(found: Preview) -> list[str]:
     cost = found.cost
     if not cost.rho:
         return [
-            f"dataset {cost.dataset}: the run is charged already, and once for all that you send of it"
+            f"population {cost.dataset}: the run is charged already, and once for all that you send of it"
         ]
     released = f"takes of your table's privacy epsilon {found.epsilon:g}, delta {found.delta:g} (rho {cost.rho:.4g})"
     return [released, _left(cost)]
@@ -111,8 +112,8 @@ def _cost(found: Preview) -> list[str]:
 
 def _left(cost: BudgetQuote) -> str:
     if cost.new:
-        return f"dataset {cost.dataset}: new; this release sets its lifetime limit, and nothing is left of it then"
-    spent = f"dataset {cost.dataset}: rho {cost.spent:.4g} of {cost.limit:.4g} is spent"
+        return f"population {cost.dataset}: new; this release sets its lifetime limit, and nothing is left of it then"
+    spent = f"population {cost.dataset}: rho {cost.spent:.4g} of {cost.limit:.4g} is spent"
     if not cost.covered:
         return f"{spent}; {cost.left:.4g} is left, which DOES NOT COVER this release: see syncret budget"
     return f"{spent}; {cost.left:.4g} is left before, {max(0.0, cost.left - cost.rho):.4g} after this release"
@@ -156,11 +157,20 @@ def _signed(found: WithdrawalProgress) -> str:
     return f"{and_list(sorted(found.confirmed))} have signed"
 
 
-def returned_text(datasets: Sequence[str], budget: Path) -> str:
-    """Returns the datasets that have got a charge back."""
-    if not datasets:
+def returned_text(populations: Sequence[str], budget: Path, digest: str) -> str:
+    """Returns the charges for configuration ``digest`` that came back, and what is spent of each budget now."""
+    if not populations:
         return f"nothing of it is charged in {budget}"
-    return f"what was charged for it is given back to dataset {and_list(datasets)}"
+    lines, found = [], OwnerBudget(budget)
+    for name in dict.fromkeys(populations):
+        population = found.dataset(name)
+        back = [run for run in population.runs if run.returned and run.release.config == digest]
+        cost = f" ({cost_text(back[-1].release)})" if back else ""
+        lines.append(
+            f"what was charged for it{cost} is given back to population {name}, of which now "
+            f"{budget_state_text(population)}"
+        )
+    return "\n".join(lines)
 
 
 def replaced_text(found: WithdrawalProgress) -> str:
@@ -363,7 +373,7 @@ def _show_over(
         found = WithdrawalProgress.from_proof(gone.proof, gone.version)
     if found is not None:
         document["void"] = found.to_dict()
-        text = f"{withdrawn_text(found, run)}\n{returned_text(datasets, owner.budget)}"
+        text = f"{withdrawn_text(found, run)}\n{returned_text(datasets, owner.budget, owner.config.digest())}"
     else:
         ended = and_list(each.party.name for each in heard if each.status == HTTPStatus.GONE)
         text = (
@@ -388,7 +398,7 @@ def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> Non
     document = {"run": config.run.id, **found.to_dict(), "given_back_to": datasets}
     text = withdrawn_text(found, config.run.id)
     if found.complete:
-        text += f"\n{returned_text(datasets, owner.budget)}"
+        text += f"\n{returned_text(datasets, owner.budget, owner.config.digest())}"
     click.echo(json.dumps(document, indent=2) if as_json else text)
 
 

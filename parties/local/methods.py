@@ -31,9 +31,7 @@ def trial_from_tables(
     Raises as ``load_trial`` and ``load_linked_trial``, and DataError if a table cannot be read.
     """
     if isinstance(table, Mapping):
-        located = {
-            name: LocatedTable(t.text(config), t.source.shown) for name, t in table.items()
-        }
+        located = {name: LocatedTable(t.text(config), t.source.shown) for name, t in table.items()}
         extra = any(t.ignore_extra for t in table.values())
         return load_linked_trial(config, located, request, ignore_extra=extra)
     return load_trial(

@@ -249,7 +249,7 @@ class DataOwner:
     def account(self, release: Release) -> BudgetAccount:
         """Returns the account that pays for ``release`` of the table.
 
-        Raises StoreError, ConfigError for an invalid dataset name, DataError if the table cannot be read.
+        Raises StoreError, ConfigError for an invalid name of a population, DataError if the table cannot be read.
         """
         return BudgetAccount(OwnerBudget(self.budget), self._sketched, release)
 

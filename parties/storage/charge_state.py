@@ -37,7 +37,7 @@ class ChargeState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IntendedRelease:
-    """A release that ``dataset`` is about to be charged with; ``rho`` is not spent."""
+    """A release that the population ``dataset`` is about to be charged with; ``rho`` is not spent."""
 
     dataset: str
     config: str
@@ -61,7 +61,7 @@ class IntendedRelease:
 
 
 def intend(db: sqlite3.Connection, item: IntendedRelease) -> None:
-    """Enters an intended release, in place of an earlier one of the same dataset and configuration."""
+    """Enters an intended release, in place of an earlier one of the same population and configuration."""
     values = (item.dataset, item.config, item.run, item.method, item.rho, item.at)
     db.execute("INSERT OR REPLACE INTO intended VALUES (?, ?, ?, ?, ?, ?)", values)
 

@@ -192,7 +192,7 @@ class OwnerBudget:
     def give_back(
         self, config: str, submissions: Iterable[str], proof: str, *, how: str = WITHDRAWN
     ) -> list[str]:
-        """Refunds the charges for ``submissions`` to ``config``; returns the datasets concerned. May be repeated.
+        """Refunds the charges for ``submissions`` to ``config``; returns the populations concerned. May be repeated.
 
         ``proof`` is the servers' signed statement that nothing of them was or will be counted or, by ``how``, opened.
         Released ones stay. All or nothing, durable on return.
@@ -228,7 +228,7 @@ class OwnerBudget:
         )
         enough = math.ceil(wider * 100 + 1e-6) / 100 if math.isfinite(wider) else wider
         raise BudgetExceeded(
-            f"the budget of dataset {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
+            f"the budget of population {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
             f"{float(dataset.spent):.6g} of rho {limit:.6g} (epsilon {dataset.epsilon:g}, delta "
             f"{dataset.delta:g}) is spent{problem}. Run {more} costs rho {release.rho:.6g}; together that is "
             f"{sum_text}. Expected a run that fits, or, if the people in the table are to be protected by no more "
@@ -260,16 +260,16 @@ class OwnerBudget:
         found = _load(db, name)
         if found is None:
             names = ", ".join(population_names(db)) or "none yet: the first release makes one"
-            raise StoreError(self.path, f"has no dataset {name!r}; expected one of: {names}")
+            raise StoreError(self.path, f"has no population {name!r}; expected one of: {names}")
         return found
 
     def set_limit(
         self, name: str, epsilon: float, delta: float, *, by: str = "", why: str = ""
     ) -> tuple[Dataset, Dataset]:
-        """Sets the limit on all releases of ``name`` together to (epsilon, delta); returns the old and new dataset.
+        """Sets the limit on all releases of ``name`` together to (epsilon, delta); returns the old and new budget.
 
         An infinite epsilon is no limit. The change is recorded, with its author and reason. Raises StoreError for an
-        unknown dataset, ValueError for an invalid epsilon or delta.
+        unknown population, ValueError for an invalid epsilon or delta.
         """
         rho = math.inf if epsilon == math.inf else rho_from_epsilon_delta(epsilon, delta)
         with self._shared.transaction() as db:
@@ -285,7 +285,7 @@ class OwnerBudget:
             return before, self._named(db, name)
 
     def datasets(self) -> list[Dataset]:
-        """Returns all datasets, by name."""
+        """Returns the budgets of all populations, by name."""
         with self._shared.transaction() as db:
             found = [_load(db, name) for name in population_names(db)]
         return [dataset for dataset in found if dataset is not None]
@@ -293,7 +293,7 @@ class OwnerBudget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetQuote:
-    """Cost of a release for ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 if it is charged already.
+    """Cost of a release for population ``dataset``: ``rho`` of the ``left`` of its ``limit``; 0 if charged already.
 
     ``new`` is true for an unknown population, whose first release sets the limit. If several pay, the figures are of
     the one that covers it least.
@@ -380,7 +380,7 @@ class BudgetAccount:
 def _without_limit_text(dataset: Dataset, release: Release, where: Path) -> str:
     last = dataset.not_private[-1]
     return (
-        f"the budget of dataset {dataset.name} ({where}) does not cover this release, and nothing was sent: run "
+        f"the budget of population {dataset.name} ({where}) does not cover this release, and nothing was sent: run "
         f"{last.release.run} ({last.when}) was not private, so that with run {release.run} or without it no epsilon "
         f"holds. Expected another population, or, if that is to be so: syncret budget set {dataset.name} --unlimited "
         "--why REASON"
@@ -429,7 +429,10 @@ def _refund(
     proof: str = "",
     dataset: str | None = None,
 ) -> list[str]:
-    """Refunds the charges for a submission, of ``dataset`` or of any, that are not released; returns the datasets."""
+    """Refunds the charges for a submission, of population ``dataset`` or of any, that are not released.
+
+    Returns the populations.
+    """
     query = "SELECT entry, dataset FROM release WHERE config = ? AND submission = ?"
     rows = [row for row in db.execute(query, (config, submission)) if dataset in (None, row[1])]
     rows = [row for row in rows if not charge_state.is_released(db, row[0])]

@@ -276,7 +276,7 @@ def _are_gaussian(releases: Sequence[Release]) -> bool:
 
 
 def first_limit(release: Release) -> float:
-    """Returns the zCDP limit set by a dataset's first release: its cost, or less if its (epsilon, delta) allow less."""
+    """Returns the limit (zCDP) that a population's first release sets: its cost, or what its (epsilon, delta) allow."""
     if release.accountant == ZCDP.name or release.not_private:
         return release.rho
     allowed = rho_from_epsilon_delta(release.epsilon, release.delta, distance=release.distance)

@@ -10,7 +10,7 @@
 
 A table that is none of these makes a new population. It is refused where a population may be that of the same people
 and nobody can tell: the same columns with other rows (another month's visits), too few rows, rows that are too common,
-a population without a sketch that opens. Names that are labels only (--dataset) have to agree with that.
+a population without a sketch that opens. Names that are labels only (--called) have to agree with that.
 
 Secret: digests and sketches. Known limit: a word is trusted, and only recorded.
 """
@@ -126,7 +126,7 @@ class TableIdentity:
 
     def __post_init__(self) -> None:
         if self.name is not None:
-            check_name("--dataset", self.name)
+            check_name("--called", self.name)
         elif self.path is None and self.word is None:
             raise ValueError("a table has a name or a path")
 
@@ -181,8 +181,8 @@ def find_populations(db: sqlite3.Connection, source: TableIdentity, where: Path)
     if len(of_path) > 1:
         raise StoreError(
             where,
-            f"knows {source.path} as dataset {_listed(of_path)}, by its place; expected --dataset with one of them, "
-            "or --new-population NAME",
+            f"knows {source.path} as a table of {_listed(of_path)}, by its place; expected --called with one of these "
+            "populations, or --new-population NAME",
         )
     if of_path or not unsure:
         return of_path
@@ -225,8 +225,8 @@ def _by_label(
     if same and name not in same:
         raise StoreError(
             where,
-            f"knows the content of {source.path or 'the table'} as dataset {_listed(same)}; expected that name, or "
-            "none, after --dataset: the same people have one budget. If these are others, say --new-population, or "
+            f"knows the content of {source.path or 'the table'} as population {_listed(same)}; expected that name, or "
+            "none, after --called: the same people have one budget. If these are others, say --new-population, or "
             "--population with the name of theirs",
         )
     if same or name in population_names(db):

@@ -71,7 +71,7 @@ def test_charge_lets_a_table_be_released_once_by_default(budget: OwnerBudget, ta
         with pytest.raises(BudgetExceeded) as refused:
             spend(budget, table, other)
     message = str(refused.value)
-    assert "dataset stays" in message
+    assert "population stays" in message
     assert str(budget.path) in message
     assert "last by run study-1" in message
     assert "nothing was sent" in message
@@ -124,10 +124,10 @@ def test_set_limit_refuses_what_is_no_limit(
 
 
 def test_set_limit_knows_its_datasets(budget: OwnerBudget, table: Path) -> None:
-    with pytest.raises(StoreError, match="has no dataset 'stays'; expected one of: none yet"):
+    with pytest.raises(StoreError, match="has no population 'stays'; expected one of: none yet"):
         budget.set_limit("stays", 2, 1e-5)
     spend(budget, table, ONE)
-    with pytest.raises(StoreError, match="has no dataset 'stay'; expected one of: stays"):
+    with pytest.raises(StoreError, match="has no population 'stay'; expected one of: stays"):
         budget.set_limit("stay", 2, 1e-5)
 
 
@@ -161,10 +161,10 @@ def test_a_copy_and_an_edited_file_are_the_same_dataset(budget: OwnerBudget, tab
     link = table.parent / "link.csv"
     link.symlink_to(table)
     for copy in (elsewhere, packed, link):
-        with pytest.raises(BudgetExceeded, match="dataset stays"):
+        with pytest.raises(BudgetExceeded, match="population stays"):
             spend(budget, copy, TWO)
     table.write_bytes(ROWS + b"f,z\n")
-    with pytest.raises(BudgetExceeded, match="dataset stays"):
+    with pytest.raises(BudgetExceeded, match="population stays"):
         spend(budget, table, TWO)
     # The same submission from the copy is no second one.
     assert spend(budget, elsewhere, ONE) == "stays"
@@ -195,7 +195,7 @@ def test_a_name_stands_but_for_rows_that_are_known_under_another(
     budget: OwnerBudget, table: Path
 ) -> None:
     spend(budget, table, ONE)
-    with pytest.raises(StoreError, match="as dataset stays; expected that name"):
+    with pytest.raises(StoreError, match="as population stays; expected that name"):
         budget.charge(TableIdentity.of_file(table, "fresh"), TWO, "s")
     # Next quarter's rows, in the file of the same name, as their owner says.
     table.write_bytes(b"other rows")
@@ -203,9 +203,11 @@ def test_a_name_stands_but_for_rows_that_are_known_under_another(
     assert spend(budget, table, TWO) == "next"
     # Rows of neither, at a place that was both's.
     table.write_bytes(b"again other rows")
-    with pytest.raises(StoreError, match=r"as dataset next and stays.*--dataset with one of them"):
+    with pytest.raises(
+        StoreError, match=r"as a table of next and stays.*--called with one of these"
+    ):
         spend(budget, table, TWO)
-    with pytest.raises(ConfigError, match="--dataset"):
+    with pytest.raises(ConfigError, match="--called"):
         TableIdentity("no name, is it", "x")
     with pytest.raises(ValueError, match="a name or a path"):
         TableIdentity(None)

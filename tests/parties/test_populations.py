@@ -98,7 +98,7 @@ def test_twelve_monthly_exports_are_one_population_with_one_limit(owner: Owner) 
     """Each month 40 patients go and 40 come; other names, order, delimiter, place, and a blank line change nothing."""
     people = patients(RNG, 1040)
     first = owner.charge(people[:600], ONE)
-    with pytest.raises(BudgetExceeded, match=f"dataset {first}"):
+    with pytest.raises(BudgetExceeded, match=f"population {first}"):
         owner.charge(people[40:640], later(2))
     OwnerBudget(owner.budget).set_limit(first, 2.0, 1e-5)
     for month in range(1, 12):
@@ -141,7 +141,7 @@ def test_other_rows_of_the_same_columns_have_to_be_assigned(owner: Owner) -> Non
     path = owner.file(patients(RNG, 600), name="march.csv", names="opqrstuvwx")
     assert owner.charge(path, later(3)) == "march"
     path.write_text(owner.file(patients(RNG, 600), names="opqrstuvwx").read_text())
-    with pytest.raises(BudgetExceeded, match="dataset march"):
+    with pytest.raises(BudgetExceeded, match="population march"):
         owner.charge(path, later(4))
 
 
@@ -151,7 +151,7 @@ def test_a_table_of_people_of_two_populations_is_charged_to_both(owner: Owner) -
     owner.charge(owner.file(other, name="south.csv", names="opqrstuvwx"), later(2, ONE))
     both = np.concatenate([one[:400], other[:400]])
     OwnerBudget(owner.budget).set_limit("north", 3.0, 1e-5)
-    with pytest.raises(BudgetExceeded, match="dataset south"):
+    with pytest.raises(BudgetExceeded, match="population south"):
         owner.charge(both, later(3))
     assert owner.spent == {"north": 1, "south": 1}
     OwnerBudget(owner.budget).set_limit("south", 3.0, 1e-5)
@@ -221,7 +221,9 @@ def test_a_population_of_an_older_file_opens_and_is_known_by_path_and_content(ow
 def test_an_owners_word_stands_and_is_recorded(owner: Owner) -> None:
     people = patients(RNG, 600)
     owner.charge(owner.file(people, name="stays.csv"), ONE)
-    with pytest.raises(StoreError, match=r"as dataset stays; expected that name.*--new-population"):
+    with pytest.raises(
+        StoreError, match=r"as population stays; expected that name.*--new-population"
+    ):
         owner.charge(people[:300], later(2), dataset="other")
     part = owner.file(people[:300])
     said = owners_word(None, "other", "Dr. Weiss")

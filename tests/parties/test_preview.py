@@ -99,7 +99,7 @@ def test_check_shows_everything_and_changes_nothing(
         "age   integer; 1 to 9",
         "as many for every table of at most 100 rows",
         "sealed for each (form seeded, 56 cells",
-        "dataset table: new; this release sets its lifetime limit",
+        "population table: new; this release sets its lifetime limit",
         f"{PARTIES[2]} at 127.0.0.1:",
         "takes submissions",
         "nothing was sent, and nothing was charged",

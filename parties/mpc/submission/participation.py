@@ -173,7 +173,7 @@ async def replace_rows(
 
 
 def refunds_of(owner: DataOwner, datasets: list[str] | None = None) -> RefundSubmissions:
-    """Returns a function that gives charges back to an existing budget; ``datasets`` collects their datasets."""
+    """Returns a function that gives charges back to an existing budget; ``datasets`` collects their populations."""
 
     def give_back(submissions: Sequence[str], proof: str) -> None:
         if owner.budget.exists():
