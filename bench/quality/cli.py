@@ -9,6 +9,7 @@ import click
 from bench.experiment.commands import failures, json_object_option, output_option, repeats_option
 from bench.fetch import DatasetError
 from bench.quality.environment import ThirdPartyError, python_of
+from bench.quality.membership_runs import MEMBERSHIP, MembershipRun, attack, run_line
 from bench.quality.methods import METHODS, OURS, REAL, Budget
 from bench.quality.report import RUNS
 from bench.quality.runs import Job, columns_of, measure
@@ -65,8 +66,14 @@ _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeat
     show_default=True,
     help="Seconds of processor time for a third party's synthesizer.",
 )
+@click.option(
+    "--membership",
+    is_flag=True,
+    help="Attack the tables instead: who of some rows was among those that they were made of?",
+)
 @output_option(
-    "Add to quality.json and quality.md in this folder; what is there already is not run again."
+    "Add to quality.json and quality.md in this folder, or to membership.json and .md; what is there already is not "
+    "run again."
 )
 @json_object_option
 def quality(
@@ -80,16 +87,19 @@ def quality(
     clients: int,
     mpc: bool,
     limit: float,
+    membership: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Measure synthetic tables by SDMetrics' score, a classifier's AUC and the shares of their atoms.
 
-    Third parties' packages are asked in an environment of their own, which `make bench-quality` makes.
+    With --membership by attacks on single rows, beside what epsilon allows. Third parties' packages are asked in an
+    environment of their own, which `make bench-quality` makes.
     """
     budget = Budget(epsilon, delta, clients, mpc, limit)
     with failures(DatasetError, MechanismError, ThirdPartyError):
-        python_of()
+        if not membership:
+            python_of()
         jobs = [
             Job(dataset, method, description, rows, repeat, budget)
             for dataset in datasets or NAMES
@@ -101,7 +111,7 @@ def quality(
         ]
         if not jobs:
             raise click.UsageError(_nothing(methods, columns))
-        entries = [_done(job, output) for job in jobs]
+        entries = [_attacked(job, output) if membership else _done(job, output) for job in jobs]
     if as_json:
         click.echo(json.dumps({"runs": [entry.to_dict() for entry in entries]}))
 
@@ -124,6 +134,18 @@ def _done(job: Job, output: Path | None) -> QualityEntry:
     if output:
         RUNS.add(output, [entry])
     return entry
+
+
+def _attacked(job: Job, output: Path | None) -> MembershipRun:
+    """Returns the attacks on the job's table, from the folder or by a new run."""
+    for known in MEMBERSHIP.read(output) if output else ():
+        if known.job.key == job.key:
+            return known
+    run = attack(job)
+    click.echo(run_line(run), file=sys.stderr)
+    if output:
+        MEMBERSHIP.add(output, [run])
+    return run
 
 
 def _line(entry: QualityEntry) -> str:

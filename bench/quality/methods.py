@@ -31,7 +31,7 @@ from mechanisms.workload import draw_workload
 from parties.local.partition import iid
 
 REAL, PERMUTED = "real", "permuted"
-TARGETED = "standard-target"
+TARGETED, PAIRS = "standard-target", "flaim-pairs"
 BY_DRAFT = ("standard", TARGETED, "standard-distaim")
 OURS: Mapping[str, str] = {
     "standard": "aim",
@@ -40,8 +40,9 @@ OURS: Mapping[str, str] = {
     "aim": "aim",
     "distaim": "distaim",
     "flaim": "private",
+    PAIRS: "pairs",
 }
-"""Methods, with the utility benchmark's names; FLAIM's is the variant private.
+"""Methods, with the utility benchmark's names; FLAIM's are its variants private and pairs.
 
 `standard` is what a draft asks for, all pairs, annealed, by our own rule, central or by servers; the others have the
 papers' rule, rounds and workload. `standard-target` names the column that the table is made to predict.
@@ -53,7 +54,7 @@ THEIRS: Mapping[str, tuple[str, str]] = {
 }
 """Third parties' methods: a program of this folder and its name there."""
 NOT_PRIVATE = ("sdv-copula",)
-FEDERATED = ("standard-distaim", "distaim", "flaim")
+FEDERATED = ("standard-distaim", "distaim", "flaim", PAIRS)
 METHODS = (REAL, PERMUTED, *OURS, *THEIRS)
 """`real` is the table itself, a perfect copy; `permuted` has its columns shuffled, without noise."""
 ALL_PAIRS = 10**6
@@ -109,8 +110,8 @@ def _ours(
         mpc=budget.mpc and method == "distaim",
         rule=REMAINING_ERROR if drafted else AIM,
         annealed=drafted,
-        degree=2 if drafted else 3,
-        queries=ALL_PAIRS if drafted else 64,
+        degree=2 if drafted or name == PAIRS else 3,
+        queries=ALL_PAIRS if drafted or name == PAIRS else 64,
     )
     degree = min(settings.degree, len(domain.columns))
     targets = (table.target,) if name == TARGETED else ()

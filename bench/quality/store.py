@@ -8,7 +8,8 @@ from bench.experiment.circumstances import commit, today
 from bench.quality.methods import Budget
 from bench.quality.runs import Job, Record
 
-_MEASURED = ("mechanisms", "parties", "bench/quality", "bench/methods", "bench/*.py", "examples")
+MEASURED = ("mechanisms", "parties", "bench/quality", "bench/methods", "bench/*.py", "examples")
+"""Code that a run measures, for its commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +41,4 @@ class QualityEntry:
 
 def entry_of(job: Job, record: Record) -> QualityEntry:
     """Makes an entry with the current commit and date."""
-    return QualityEntry(job, record, commit(_MEASURED), today())
+    return QualityEntry(job, record, commit(MEASURED), today())

@@ -78,6 +78,29 @@ def quality(*arguments: str) -> Result:
     return CliRunner().invoke(bench, ["quality", "--dataset", "heart_failure", *arguments])
 
 
+def test_quality_attacks_tables_and_asks_no_other_environment(
+    asked: Callable[[], list[list[object]]], tmp_path: Path
+) -> None:
+    methods = [word for name in ("real", "permuted", "aim") for word in ("--method", name)]
+    arguments = [*methods, "--columns", UNIFORM, "--membership", "--output", str(tmp_path / "out")]
+    first = quality(*arguments, "--json")
+    assert first.exit_code == 0, first.output
+    real, permuted, aim = json.loads(first.stdout)["runs"]
+    assert (real["members"], real["others"], real["synthetic_rows"]) == (150, 75, 150)
+    found = [{one["attack"]: one["auc"] for one in run["results"]} for run in (real, permuted, aim)]
+    # Three tenths of the rows cost something; others are alike, members or not.
+    assert found[0]["distance"] > 0.8
+    assert max(found[1]["distance"], found[2]["distance"]) < 0.7
+    assert asked() == []
+    again = quality(*arguments, "--json")
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    page = (tmp_path / "out" / "membership.md").read_text()
+    assert "## ε = 1, δ = 1e-05, at most 20,000 rows" in page
+    assert "| any attack | 0.731; 2.7%, 27.2% |" in page
+    assert "| aim, uniform |" in page
+    assert "| real |" in page
+
+
 def test_quality_measures_before_and_after_and_runs_nothing_twice(
     asked: Callable[[], list[list[object]]], tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ from mechanisms.scores import (
     ScoreSpec,
     plain_scores,
 )
+from mechanisms.units import row_budget
 from mechanisms.workload import count_marginals, draw_workload
 from tests.mechanisms.tables import domain_of, random_stream
 
@@ -53,16 +54,17 @@ FEW, MANY = 120, 2_500
 DEVIATIONS = 5
 
 
-def plan_of(kind: str) -> Schedule:
-    accountant = accountant_of(kind)
+def plan_of(kind: str, rows: int = 1) -> Schedule:
+    """Of a unit of privacy of so many ``rows``."""
+    accountant, rho = accountant_of(kind), row_budget(RHO, rows)
     if kind.startswith("fixed"):
         return fixed_rounds_plan(
-            RHO, 4, 3, noise="discrete-gaussian", initial_share=0.2, accountant=accountant
+            rho, 4, 3, noise="discrete-gaussian", initial_share=0.2, accountant=accountant
         )
     if kind == "papers":
-        return fixed_rounds_plan(RHO, 4, 3, noise="discrete-gaussian")
+        return fixed_rounds_plan(rho, 4, 3, noise="discrete-gaussian")
     return AnnealedPlan(
-        RHO,
+        rho,
         3,
         rounds_per_column=2,
         noise="discrete-gaussian",
@@ -119,17 +121,20 @@ class Beside:
 
 
 async def losses(
-    kind: str, runs: int, *, seed: int, share: float = 1.0
+    kind: str, runs: int, *, seed: int, share: float = 1.0, rows: int = 1
 ) -> tuple[NDArray[np.float64], float]:
-    """Of runs with the row and without it in turns (runs,), and the largest range of a choice's loss by its epsilon."""
+    """Of runs with the row and without it in turns (runs,), and the largest range of a choice's loss by its epsilon.
+
+    A unit may be several ``rows``: the range is then by as many epsilons.
+    """
     rng = np.random.default_rng(seed)
     without = np.column_stack([rng.integers(0, n - 1, ROWS) for n in DOMAIN.shape]).astype(np.int32)
-    tables = [np.concatenate([without, CANARY]), without]
+    tables = [np.concatenate([without, *[CANARY] * rows]), without]
     expanded = [WORKLOAD.expand(count_marginals(table, WORKLOAD)) for table in tables]
     found, widest = [], 0.0
     for number in range(runs):
-        one, plan = number % 2, plan_of(kind)
-        ledger = Ledger(RHO, accountant=plan.accountant)
+        one, plan = number % 2, plan_of(kind, rows)
+        ledger = Ledger(row_budget(RHO, rows), accountant=plan.accountant)
         own = PlaintextBackend.pooled(
             WORKLOAD,
             plan,
@@ -140,9 +145,9 @@ async def losses(
         beside = Beside(own, expanded[one], expanded[1 - one], plan, share)
         estimator = PgmEstimator(WORKLOAD, plan, iterations=5, final_iterations=1)
         await run_aim(WORKLOAD, plan, beside, estimator, max_rows=1_000, rule=rule_of(kind))
-        assert ledger.spent <= RHO
+        assert ledger.spent <= row_budget(RHO, rows)
         found.append(beside.loss)
-        widest = max(widest, *beside.ranges)
+        widest = max(widest, *(each / rows for each in beside.ranges))
     return np.array(found), widest
 
 
@@ -181,6 +186,20 @@ async def test_a_row_more_or_less_costs_no_more_than_is_charged(kind: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_row_more_or_less_costs_no_more_than_is_charged_in_many_runs(kind: str) -> None:
     check(*await losses(kind, 2 * MANY, seed=2), gaussian=kind.endswith(GAUSSIAN))
+
+
+PERSON = 3
+"""Rows of a unit of several."""
+
+
+async def test_a_person_costs_no_more_than_is_charged() -> None:
+    check(*await losses("fixed", FEW // 2, seed=5, rows=PERSON))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["papers", "fixed", "annealed"])
+async def test_a_person_costs_no_more_than_is_charged_in_many_runs(kind: str) -> None:
+    check(*await losses(kind, 2 * MANY, seed=6, rows=PERSON))
 
 
 def from_the_table(spec: Callable[..., ScoreSpec]) -> Callable[..., ScoreSpec]:

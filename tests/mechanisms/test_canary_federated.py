@@ -39,8 +39,9 @@ from mechanisms.tda.layout import Layout, rows_of
 from mechanisms.tda.server import run as run_tda
 from mechanisms.tda.settings import TdaSettings
 from mechanisms.tda.silo import TdaSilo
+from mechanisms.units import row_budget
 from tests.mechanisms.tables import random_stream
-from tests.mechanisms.test_canary import CANARY, DEVIATIONS, DOMAIN, RHO, WORKLOAD, check
+from tests.mechanisms.test_canary import CANARY, DEVIATIONS, DOMAIN, PERSON, RHO, WORKLOAD, check
 from tests.mechanisms.test_tda import DOMAIN as TDA_DOMAIN
 from tests.mechanisms.test_tda import table as tda_table
 
@@ -150,10 +151,14 @@ async def flaim_losses(
     *,
     seed: int,
     share: float = 1.0,
+    rows: int = 1,
 ) -> tuple[NDArray[np.float64], float]:
-    """Of runs with the row and without it in turns (runs,), and the largest range of a choice's loss by its epsilon."""
+    """Of runs with the row and without it in turns (runs,), and the largest range of a choice's loss by its epsilon.
+
+    A unit may be several ``rows``: the range is then by as many epsilons.
+    """
     without = random_codes(seed)
-    tables = [np.concatenate([without, CANARY]), without]
+    tables = [np.concatenate([without, *[CANARY] * rows]), without]
     found, widest = [], 0.0
     for number in range(runs):
         stream = random_stream(seed * 100_000 + number)
@@ -183,7 +188,7 @@ async def flaim_losses(
         await run_flaim(WORKLOAD, settings, schedule, clients, estimator, ledger)
         assert own.ledger.spent <= settings.rho
         found.append(own.loss)
-        widest = max(widest, *own.ranges)
+        widest = max(widest, *(each / rows for each in own.ranges))
     return np.array(found), widest
 
 
@@ -213,6 +218,36 @@ async def test_a_row_at_a_client_of_flaim_costs_no_more_than_is_charged_in_many_
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(*await flaim_losses(FLAIM[name], MANY, monkeypatch, seed=2))
+
+
+PERSONS = {
+    name: replace(FLAIM[name], rho=row_budget(RHO, PERSON))
+    for name in ("private", "pairs in turns")
+}
+
+
+@pytest.mark.parametrize("name", PERSONS)
+async def test_a_person_at_a_client_of_flaim_costs_no_more_than_is_charged(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(*await flaim_losses(PERSONS[name], FEW, monkeypatch, seed=5, rows=PERSON))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PERSONS)
+async def test_a_person_at_a_client_of_flaim_costs_no_more_than_is_charged_in_many_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(*await flaim_losses(PERSONS[name], MANY, monkeypatch, seed=6, rows=PERSON))
+
+
+async def test_check_sees_a_person_whose_budget_is_that_of_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A control: the noise of a row, for a person of several."""
+    found, widest = await flaim_losses(FLAIM["pairs"], FEW, monkeypatch, seed=7, rows=PERSON)
+    with pytest.raises(AssertionError):
+        check(found, widest)
 
 
 async def test_check_sees_a_client_that_chooses_more_sharply_than_it_says(
@@ -274,17 +309,18 @@ class TwinSilos(InProcess):
 
 
 async def tda_losses(
-    runs: int, changes: Mapping[str, object], *, seed: int, share: float = 1.0
+    runs: int, changes: Mapping[str, object], *, seed: int, share: float = 1.0, rows: int = 1
 ) -> NDArray[np.float64]:
-    """Of runs with the row and without it in turns (runs,)."""
+    """Of runs with the row, or a person's ``rows``, and without it in turns (runs,)."""
+    budget = row_budget(RHO, rows)
     settings = TdaSettings.private(
-        RHO, components=3, iterations=2, noise="server", max_silo_rows=100, **changes
+        budget, components=3, iterations=2, noise="server", max_silo_rows=100, **changes
     )
     layout = Layout.of(TDA_DOMAIN, settings)
     without = tda_table(ROWS, seed)
     # The oldest of all, with a dose of the other end: beyond what everybody else adds.
     row = without.iloc[[0]].assign(age="100", dose="100", ward="north", seen="2020-12-31")
-    tables = [pd.concat([without, row], ignore_index=True), without]
+    tables = [pd.concat([without, *[row] * rows], ignore_index=True), without]
     found = []
     for number in range(runs):
         own, twin = (
@@ -300,7 +336,7 @@ async def tda_losses(
         silos = TwinSilos([own, other], twin, random_stream(seed * 100_000 + number), share)
         await run_tda(layout, settings, silos)
         assert own.ledger is not None
-        assert own.ledger.spent <= RHO
+        assert own.ledger.spent <= budget
         found.append(silos.loss)
     return np.array(found)
 
@@ -321,6 +357,15 @@ async def test_a_row_at_a_silo_of_fed_tda_costs_no_more_than_is_charged_in_many_
     changes: Mapping[str, object],
 ) -> None:
     check(await tda_losses(MANY, changes, seed=2), 0.0, least=RHO / 10)
+
+
+async def test_a_person_at_a_silo_of_fed_tda_costs_no_more_than_is_charged() -> None:
+    check(await tda_losses(FEW // 2, {}, seed=4, rows=PERSON), 0.0, least=RHO / 10)
+
+
+@pytest.mark.slow
+async def test_a_person_at_a_silo_of_fed_tda_costs_no_more_than_is_charged_in_many_runs() -> None:
+    check(await tda_losses(MANY, {}, seed=5, rows=PERSON), 0.0, least=RHO / 10)
 
 
 async def test_check_sees_a_server_of_fed_tda_with_less_noise_than_it_says() -> None:
