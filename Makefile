@@ -158,6 +158,8 @@ $(QUALITY)/.installed: $(STAMP) constraints-quality.txt
 NARROW := adult body_performance heart_failure magic
 WIDE := census covtype intrusion marketing school
 UGLY := ugly-clinic ugly-shop
+ATTACKED := adult magic school
+ATTACKS := real permuted standard aim distaim flaim flaim-pairs
 
 bench-quality: $(QUALITY)/.installed
 	$(BIN)/syncret bench quality --output bench/results
@@ -167,6 +169,7 @@ bench-quality: $(QUALITY)/.installed
 	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --repeats 3 --method real --method permuted --method standard --method sdv-copula --columns uniform --columns shaped --output bench/results
 	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --repeats 3 --method smartnoise-mst --output bench/results
 	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --method smartnoise-aim --limit 300 --output bench/results
+	for epsilon in 1 10; do $(BIN)/syncret bench quality --membership $(ATTACKED:%=--dataset %) $(ATTACKS:%=--method %) --columns uniform --rows 4000 --epsilon $$epsilon --output bench/results; done
 
 clean:
 	rm -rf $(VENV) $(FLOWER) $(QUALITY) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -16,15 +16,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.neighbors import KernelDensity, NearestNeighbors
 
 from mechanisms.tradeoff import found_at_most, stated_profile
+
+if TYPE_CHECKING:
+    from sklearn.decomposition import PCA
 
 Scores = NDArray[np.float64]
 """Scores of candidates (candidates,)."""
@@ -82,8 +83,10 @@ class Attacker:
     reference: NDArray[np.float64]
 
     @cached_property
-    def _axes(self) -> PCA:
+    def _axes(self) -> "PCA":
         """The directions in which the rows that it has vary most; densities of many coordinates say nothing."""
+        from sklearn.decomposition import PCA
+
         known = np.vstack([self.synthetic, self.reference])
         return PCA(min(_DIMENSIONS, *known.shape), random_state=0).fit(known)
 
@@ -99,6 +102,8 @@ class Attacker:
 
     def volume(self, candidates: NDArray[np.float64]) -> Scores:
         """Number of synthetic rows within the median of all candidates' smallest distances; ties by distance."""
+        from sklearn.neighbors import NearestNeighbors
+
         closest = _closest(self.synthetic, candidates)
         found = NearestNeighbors(radius=max(float(np.median(closest)), 1e-9)).fit(self.synthetic)
         within = found.radius_neighbors(candidates, return_distance=False)
@@ -114,6 +119,8 @@ class Attacker:
         return ratio
 
     def _log_density(self, rows: NDArray[np.float64], at: NDArray[np.float64]) -> Scores:
+        from sklearn.neighbors import KernelDensity
+
         known = self._axes.transform(rows)
         size, dimensions = known.shape
         # Scott's rule, on coordinates of unit deviation.
@@ -126,6 +133,8 @@ class Attacker:
 
     def neighbourhood(self, candidates: NDArray[np.float64]) -> Scores:
         """Share of synthetic rows among the nearest of both tables, the nearer ones first."""
+        from sklearn.neighbors import NearestNeighbors
+
         known = np.vstack([self.synthetic, self.reference])
         count = min(_NEIGHBOURS, len(known))
         nearest = NearestNeighbors(n_neighbors=count).fit(known)
@@ -136,6 +145,8 @@ class Attacker:
 
     def classifier(self, candidates: NDArray[np.float64]) -> Scores:
         """Log odds of being a synthetic row rather than a reference row, by boosted trees."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
         known = np.vstack([self.synthetic, self.reference])
         labels = np.repeat([1, 0], [len(self.synthetic), len(self.reference)])
         trees = HistGradientBoostingClassifier(max_iter=60, random_state=0).fit(known, labels)
@@ -154,6 +165,8 @@ ATTACKS: Mapping[str, Callable[[Attacker, NDArray[np.float64]], Scores]] = {
 
 
 def _closest(rows: NDArray[np.float64], candidates: NDArray[np.float64]) -> Scores:
+    from sklearn.neighbors import NearestNeighbors
+
     found: Scores = NearestNeighbors(n_neighbors=1).fit(rows).kneighbors(candidates)[0][:, 0]
     return found
 
@@ -173,15 +186,12 @@ class AttackResult:
 
 def judge(attack: str, members: Scores, others: Scores) -> AttackResult:
     """Returns how well scores tell members from others; equal scores are decided by a coin."""
-    pooled = np.concatenate([members, others])
     auc = _auc(members, others)
     return AttackResult(
         attack,
         round(auc, 4),
         round(_deviation(auc, len(members), len(others)), 4),
-        tuple(
-            round(_found(members, others, np.unique(pooled), share), 4) for share in FALSE_POSITIVES
-        ),
+        tuple(round(_found(members, others, share), 4) for share in FALSE_POSITIVES),
     )
 
 
@@ -202,8 +212,9 @@ def _deviation(auc: float, members: int, others: int) -> float:
     )
 
 
-def _found(members: Scores, others: Scores, values: Scores, share: float) -> float:
+def _found(members: Scores, others: Scores, share: float) -> float:
     """Returns the share of members at this share of false positives, on the ROC curve with straight lines."""
+    values = np.unique(np.concatenate([members, others]))
     beyond = [
         1 - np.searchsorted(np.sort(scores), values, "right") / len(scores)
         for scores in (others, members)
@@ -217,9 +228,10 @@ def _found(members: Scores, others: Scores, values: Scores, share: float) -> flo
 def attack_all(
     synthetic: pd.DataFrame,
     reference: pd.DataFrame,
+    kinds: Mapping[str, str],
+    *,
     members: pd.DataFrame,
     others: pd.DataFrame,
-    kinds: Mapping[str, str],
 ) -> Sequence[AttackResult]:
     """Returns the success of all attacks against ``members`` of the table that ``synthetic`` was made of."""
     features = Features(reference, kinds)

@@ -91,7 +91,7 @@ def attack(job: Job) -> MembershipRun:
     synthetic, known, members, others = map(table.plain, frames)
     return MembershipRun(
         job,
-        tuple(attack_all(synthetic, known, members, others, table.kinds)),
+        tuple(attack_all(synthetic, known, table.kinds, members=members, others=others)),
         len(members),
         len(others),
         len(drawn),

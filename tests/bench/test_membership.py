@@ -41,7 +41,8 @@ def population(rows: int, seed: int) -> pd.DataFrame:
 def attacked(synthetic: pd.DataFrame, members: pd.DataFrame) -> dict[str, AttackResult]:
     reference, others = population(MEMBERS, 2), population(MEMBERS, 3)
     return {
-        found.attack: found for found in attack_all(synthetic, reference, members, others, KINDS)
+        found.attack: found
+        for found in attack_all(synthetic, reference, KINDS, members=members, others=others)
     }
 
 

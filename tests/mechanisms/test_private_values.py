@@ -241,6 +241,13 @@ def test_a_canary_in_round_0_loses_what_is_charged_on_average() -> None:
     assert mean > charged + 5 * error
 
 
+@pytest.mark.slow
+def test_a_canary_in_round_0_loses_what_is_charged_on_average_in_many_runs() -> None:
+    mean, error, charged = mean_loss(5_000)
+    assert mean == pytest.approx(charged, abs=5 * error)
+    assert error * math.sqrt(5_000) == pytest.approx(math.sqrt(2 * charged), rel=5 * 0.01)
+
+
 def test_each_count_has_the_variance_of_its_own_fine_cells() -> None:
     codes = encode(UGLY, ugly(5000))
     histograms = noisy(codes, UGLY, 10.0)
