@@ -108,6 +108,23 @@ def kinds_of(values: Sequence[str]) -> str | None:
     return NUMBER if all(value.isascii() and value.isdigit() for value in values) else TEXT
 
 
+@dataclass(frozen=True, slots=True)
+class KeyWords:
+    """Words of messages on keys: what a key is ``called``, what a row ``without`` one does, and its ``bound``."""
+
+    called: str
+    without: str
+    bound: str
+
+
+OF_LINKS = KeyWords("linking key", "joins nobody", "rows_per_person of the source")
+OF_PERSONS = KeyWords(
+    "person's key",
+    "is of no known person",
+    'run.rows_per_person; run.more_rows = "sample" leaves the others out',
+)
+
+
 def linking_keys(
     table: TextTable,
     columns: Sequence[str],
@@ -115,6 +132,7 @@ def linking_keys(
     source: str,
     missing: Collection[str] = (),
     at_most: int | None = 1,
+    words: KeyWords = OF_LINKS,
 ) -> LinkingKeys:
     """Returns the keys of all rows by ``columns``; ``missing`` are spellings of a missing value.
 
@@ -123,7 +141,7 @@ def linking_keys(
     """
     for name in columns:
         if name not in table.columns:
-            raise DataError(f"{source}: column {name!r} of the linking key is not in the table")
+            raise DataError(f"{source}: column {name!r} of the {words.called} is not in the table")
     known: dict[str, str] = {}
     values, lacking, unclear = list[list[str]](), set[int](), set[int]()
     for name in columns:
@@ -142,22 +160,28 @@ def linking_keys(
     shown = ", ".join(map(repr, columns))
     if lacking:
         raise DataError(
-            f"{source}: {_rows(table, sorted(lacking))} no linking key ({shown}); a row without one joins nobody: "
-            "leave such rows out, or fill the key in"
+            f"{source}: {_rows(table, sorted(lacking))} no {words.called} ({shown}); a row without one "
+            f"{words.without}: leave such rows out, or fill the key in"
         )
     if unclear:
         raise DataError(
-            f"{source}: {_rows(table, sorted(unclear))} a date in the linking key ({shown}) that may be of two days; "
-            "write dates as YYYY-MM-DD"
+            f"{source}: {_rows(table, sorted(unclear))} a date in the {words.called} ({shown}) that may be of two "
+            "days; write dates as YYYY-MM-DD"
         )
     keys = LinkingKeys(tuple(zip(*values, strict=True)))
     if at_most is not None:
-        _check_repeats(table, keys, shown, source=source, at_most=at_most)
+        _check_repeats(table, keys, shown, source=source, at_most=at_most, words=words)
     return keys
 
 
 def _check_repeats(
-    table: TextTable, keys: LinkingKeys, shown: str, *, source: str, at_most: int
+    table: TextTable,
+    keys: LinkingKeys,
+    shown: str,
+    *,
+    source: str,
+    at_most: int,
+    words: KeyWords,
 ) -> None:
     rows = defaultdict[Key, list[int]](list)
     for row, key in enumerate(keys.keys):
@@ -168,8 +192,8 @@ def _check_repeats(
     more = f", and {len(repeated) - 1} more keys likewise" if len(repeated) > 1 else ""
     expected = "one row a key" if at_most == 1 else f"at most {at_most} rows a key"
     raise DataError(
-        f"{source}: {_rows(table, repeated[0])} the same linking key ({shown}){more}; expected {expected} "
-        "(rows_per_person of the source)"
+        f"{source}: {_rows(table, repeated[0])} the same {words.called} ({shown}){more}; expected {expected} "
+        f"({words.bound})"
     )
 
 

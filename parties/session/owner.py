@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.domain import Domain
-from mechanisms.linking import LIMB_BITS, LIMBS, LinkingKeys, hashed, linking_keys
+from mechanisms.linking import LIMB_BITS, LIMBS, OF_PERSONS, LinkingKeys, hashed, linking_keys
 from mechanisms.person_rows import sampled_rows
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
@@ -82,6 +82,7 @@ def bounded_rows(config: Config, table: TextTable, *, where: str) -> TextTable:
         source=where,
         missing=config.domain.missing_values,
         at_most=None if sampled else run.rows_per_person,
+        words=OF_PERSONS,
     )
     if not sampled:
         return table

@@ -42,6 +42,10 @@ PERSON = {
 }
 
 
+MORE_ROWS = r"the same person's key .*at most 2 rows a key \(run\.rows_per_person;"
+"""Refusal of a table in which somebody has more rows."""
+
+
 def table(folder: Path, people: list[str]) -> Path:
     path = folder / "visits.csv"
     lines = [f"f,x,1,{person}" for person in people]
@@ -60,10 +64,10 @@ def test_owner_refuses_a_table_in_which_somebody_has_more_rows(tmp_path: Path) -
     codes = owner(config, table(tmp_path, ["a", "b", "a", "c"])).codes()
     assert codes.shape == (4, 3)
     refused = owner(config, table(tmp_path, ["a", "b", "a", " A ", "b", "b"]))
-    with pytest.raises(DataError, match="at most 2 rows a key") as raised:
+    with pytest.raises(DataError, match=MORE_ROWS) as raised:
         refused.codes()
     assert "'a'" not in str(raised.value)
-    with pytest.raises(DataError, match="no linking key"):
+    with pytest.raises(DataError, match="no person's key"):
         owner(config, table(tmp_path, ["a", ""])).codes()
     # The control: without the key the same table is taken on the owners' word.
     word = make_config({**PERSON, "run.person": None})
@@ -74,7 +78,7 @@ def test_trial_refuses_such_a_table_too(tmp_path: Path) -> None:
     config = make_config({**PERSON, "party": None})
     location = Table(TableSource(str(table(tmp_path, ["a"] * 5))), ignore_extra=False)
     request = TrialRequest("distaim", "visits", 3, "iid", None, 1)
-    with pytest.raises(DataError, match="at most 2 rows a key"):
+    with pytest.raises(DataError, match=MORE_ROWS):
         load_trial(config, location.text(config), request, source="visits.csv")
 
 
@@ -157,7 +161,7 @@ def test_participants_of_every_method_go_by_the_same_rule(
     config = of_method(name, one_server)
     method = served_method(method_of(config))
     location = Table(TableSource(str(table(tmp_path, ["a"] * 5 + ["b"]))), ignore_extra=False)
-    with pytest.raises(DataError, match="at most 2 rows a key"):
+    with pytest.raises(DataError, match=MORE_ROWS):
         method.participation(config, location)
     sampled = of_method(name, one_server, **{"run.more_rows": "sample"})
     for extra in (False, True):
