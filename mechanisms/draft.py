@@ -43,6 +43,7 @@ from mechanisms.draft_notes import (
     RARE_ROWS,
     named,
     note_of,
+    printable,
     split_note,
 )
 from mechanisms.endings import endings_of
@@ -288,11 +289,11 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
     )
     return Draft(
         domain,
-        tuple(notes),
-        tuple(reasons),
+        printable(notes),
+        printable(reasons),
         read_as,
-        tuple(questions),
-        (*table.notes, *merged),
+        printable(questions),
+        printable((*table.notes, *merged)),
         person=person,
     )
 

@@ -7,7 +7,7 @@ because a person may be known by it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.numbers import Integer, Real
@@ -101,6 +101,11 @@ def split_note(split: SplitColumn) -> str:
 def named(name: str) -> str:
     """Returns a column's name in one line."""
     return name if name.isprintable() else repr(name)
+
+
+def printable(notes: Iterable[str]) -> tuple[str, ...]:
+    """Returns notes with escapes in place of control characters: a value or a format in them may have any."""
+    return tuple("".join(c if c.isprintable() else repr(c)[1:-1] for c in note) for note in notes)
 
 
 def _why_not_numbers(present: list[str]) -> str:

@@ -314,6 +314,29 @@ COLUMNS = st.one_of(
 )
 
 
+def test_notes_have_no_control_characters(tmp_path: Path) -> None:
+    """TOML has none in its comments, and a terminal would obey them."""
+    path = tmp_path / "t.csv"
+    digits = [
+        "1.947114800458649",
+        "5.456843312898453",
+        "-4.641255682042012",
+        "1.0000161523136074",
+        "1",
+        "1",
+    ]
+    powers = ["4.4699731364231e-277", *(f"{number}e+16" for number in digits)]
+    cells = [f"{cell}," for cell in [*([""] * 20), "0.0", *powers, "1.0000000000000002e+16", "inf"]]
+    path.write_text("\n".join(["a\x7fb,c", *cells]) + "\n", encoding="utf-8")
+    draft = draft_domain(TableSource(str(path), dialect=Dialect(header_line=1)))
+    assert draft.notes
+    assert all(
+        note.isprintable()
+        for note in (*draft.notes, *draft.left_out, *draft.questions, *draft.skipped)
+    )
+    tomllib.loads(draft_text("t.csv", draft))
+
+
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.dictionaries(NAMES, COLUMNS, min_size=1, max_size=4),

@@ -331,6 +331,7 @@ class FederationOwner:
             session=self._session,
             facts=lambda tally, ledger: {},
             guarantee=lambda ledger: (),
+            rho=release.rho,
             own_epsilon=method == "own_noise",
         )
 

@@ -183,9 +183,7 @@ def test_command_replaces_and_withdraws(
         assert found["former"]["waiting"] == list(PARTIES)
     assert place.submit("--status") == Status.DONE
     said = capsys.readouterr().out
-    assert (
-        "the former submission is not gone yet: party-0 and party-1 and party-2 know of it" in said
-    )
+    assert "the former submission is not gone yet: party-0, party-1 and party-2 know of it" in said
     assert run_command_line(cli, ["budget", "--budget", str(place.budget)]) == Status.DONE
     assert "replaced by another submission: not spent" in capsys.readouterr().out
     assert place.submit("--withdraw") == Status.DONE
