@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import binom
 
 import mechanisms.flaim_client
 import mechanisms.mtl_silo
@@ -39,7 +41,7 @@ from mechanisms.tda.layout import Layout, rows_of
 from mechanisms.tda.server import run as run_tda
 from mechanisms.tda.settings import TdaSettings
 from mechanisms.tda.silo import TdaSilo
-from mechanisms.units import row_budget
+from mechanisms.units import row_budget, row_guarantee
 from tests.mechanisms.tables import random_stream
 from tests.mechanisms.test_canary import CANARY, DEVIATIONS, DOMAIN, PERSON, RHO, WORKLOAD, check
 from tests.mechanisms.test_tda import DOMAIN as TDA_DOMAIN
@@ -379,19 +381,20 @@ async def test_check_sees_a_server_of_fed_tda_with_less_noise_than_it_says() -> 
 
 
 class WatchedSilo(MtlSilo):
-    """A silo whose last example is never drawn if it is not ``there``; ``loss`` is that of its noisy gradients.
+    """A silo whose last ``copies`` examples, of one person and equal, are never drawn if they are not ``there``.
 
-    For a batch with the sum S of the others and the example's gradient g, the noisy sum x is (1 - q) N(S, sigma^2) + q
-    N(S + g, sigma^2) with the example, and N(S, sigma^2) without it.
+    ``loss`` is that of its noisy gradients. For a batch with the sum S of the others and the examples' gradient g, the
+    noisy sum x is N(S + k g, sigma^2) with them, k of which are drawn (binomial), and N(S, sigma^2) without them.
     """
 
     there = True
+    copies = 1
     loss = 0.0
     share = 1.0
 
     def _descend(self, candidate: int, mean: NDArray[np.float64], steps: int) -> None:
         settings, (x, y) = self._settings, self._rows.train
-        inner, last = self._objective, len(y) - 1
+        inner, first = self._objective, len(y) - self.copies
         lambda_ = settings.lambdas[candidate]
         pull = 0.0 if math.isinf(lambda_) else lambda_
         batch, own = np.empty(0, np.int64), np.empty(0)
@@ -404,14 +407,14 @@ class WatchedSilo(MtlSilo):
                 w: NDArray[np.float64], x_: NDArray[np.float64], y_: NDArray[np.float64]
             ) -> NDArray[np.float64]:
                 nonlocal own
-                own = inner.gradients(w, x[last:], y[last:]) + pull * (w - mean)
+                own = inner.gradients(w, x[-1:], y[-1:]) + pull * (w - mean)
                 return inner.gradients(w, x_, y_)
 
         def drawn(rows: int, q: float, random_bytes: RandomBytes) -> NDArray[np.int64]:
             nonlocal batch
             batch = poisson_batch(rows, q, random_bytes)
             if not self.there:
-                batch = batch[batch != last]
+                batch = batch[batch < first]
             return batch
 
         def watched(
@@ -422,14 +425,18 @@ class WatchedSilo(MtlSilo):
                 return drawn
 
             total = noisy_sum(gradients, less, clip=clip, scale_bits=scale_bits)
-            of = gradients[batch != last]
+            of = gradients[batch < first]
             rest = encode_rows(of, scale_bits=scale_bits, norm=clip).sum(axis=0)
             g = encode_rows(own, scale_bits=scale_bits, norm=clip)[0].astype(float)
             x = np.rint(np.ldexp(total, scale_bits)) - rest
             unit = math.ldexp(clip, scale_bits)
             sigma = self.share * multiplier_on_lattice(self._step.z, unit) * unit
-            there = math.log1p(self._q * math.expm1((2 * x @ g - g @ g) / (2 * sigma**2)))
-            self.loss += there if self.there else -there
+            taken = np.arange(self.copies + 1)
+            there = logsumexp(
+                binom.logpmf(taken, self.copies, self._q)
+                + (2 * taken * (x @ g) - taken**2 * (g @ g)) / (2 * sigma**2)
+            )
+            self.loss += float(there if self.there else -there)
             return total
 
         with pytest.MonkeyPatch.context() as patch:
@@ -444,30 +451,34 @@ EPSILON, DELTA = 3.0, 1e-2
 
 
 async def mtl_losses(
-    lambda_: float, runs: int, *, seed: int, share: float = 1.0
+    lambda_: float, runs: int, *, seed: int, share: float = 1.0, copies: int = 1, bound: int = 1
 ) -> tuple[NDArray[np.float64], Mapping[SampledGaussian, int]]:
-    """Of runs with the example and without it in turns (runs,), and what was charged."""
+    """Of runs with a person's examples and without them in turns (runs,), and what was charged for a row.
+
+    The person has ``copies`` examples, of ``bound`` that the silo's noise is for.
+    """
     settings = MtlSettings(40, 2, (lambda_,), rounds=3, batch=10, rate=0.5)
     draw = np.random.default_rng(seed)
     x, y = draw.uniform(-0.2, 0.2, (30, 2)), draw.uniform(-0.2, 0.2, 30)
-    # One example whose gradient is clipped, whatever the weights are.
-    x[-1], y[-1] = (3.0, 3.0), 40.0
+    # Examples whose gradients are clipped, whatever the weights are.
+    x[-copies:], y[-copies:] = (3.0, 3.0), 40.0
     nobody = (np.empty((0, 2)), np.empty(0))
     rows = SiloRows((x, y), nobody, nobody)
+    epsilon, delta = row_guarantee(EPSILON, DELTA, bound)
     found, charged = [], dict[SampledGaussian, int]()
     for number in range(runs):
         silo, other = (
             kind(
                 settings,
                 rows,
-                epsilon=EPSILON,
-                delta=DELTA,
+                epsilon=epsilon,
+                delta=delta,
                 random_bytes=random_stream(seed * 100_000 + 2 * number + place),
             )
             for place, kind in enumerate((WatchedSilo, MtlSilo))
         )
         assert isinstance(silo, WatchedSilo)
-        silo.there, silo.share = number % 2 == 0, share
+        silo.there, silo.share, silo.copies = number % 2 == 0, share, copies
         await run_mtl(settings, InProcess([silo, other]))
         charged = {silo._step: settings.total_steps(30)}
         found.append(silo.loss)
@@ -507,3 +518,31 @@ async def test_check_sees_a_silo_of_mr_mtl_with_less_noise_than_it_says() -> Non
     found, charged = await mtl_losses(0.0, FEW, seed=3, share=1 / 3)
     with pytest.raises(AssertionError):
         check_sampled(found, charged)
+
+
+def check_person(found: NDArray[np.float64]) -> None:
+    """That losses of a person are within the (epsilon, delta) of the run, as far as so many runs show."""
+    beyond = np.maximum(0, 1 - np.exp(EPSILON - found))
+    room = DEVIATIONS / math.sqrt(len(found)) * max(beyond.std(), math.sqrt(DELTA / 10))
+    assert beyond.mean() <= DELTA + room
+    assert found.std() > 0.2
+
+
+@pytest.mark.parametrize("lambda_", LAMBDAS)
+async def test_a_person_of_mr_mtl_has_the_guarantee_of_a_person(lambda_: float) -> None:
+    check_person((await mtl_losses(lambda_, 2 * FEW, seed=4, copies=3, bound=3))[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lambda_", LAMBDAS)
+async def test_a_person_of_mr_mtl_has_the_guarantee_of_a_person_in_many_runs(
+    lambda_: float,
+) -> None:
+    check_person((await mtl_losses(lambda_, 4 * MANY, seed=5, copies=3, bound=3))[0])
+
+
+async def test_check_sees_a_person_of_mr_mtl_with_a_rows_noise() -> None:
+    """A control: three examples of a person, and the noise for one."""
+    found, _ = await mtl_losses(0.0, 2 * FEW, seed=6, copies=3)
+    with pytest.raises(AssertionError):
+        check_person(found)
