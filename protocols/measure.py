@@ -20,13 +20,11 @@ from protocols.context import Context, NoiseSource
 from protocols.costs import Cost
 from protocols.discrete import SECURITY_BITS, Sampler, discrete_gaussian, local_samples
 from protocols.fixed import truncate
+from protocols.noise_kinds import BOX_MULLER, DISCRETE, DISTRIBUTED, NOISES
 from protocols.ring import R32
 from protocols.select_spec import FRACTION_BITS
 from protocols.shares import Share
 from protocols.steps import COUNTS, MEASURE_NOISE, MEASURE_OPEN
-
-DISCRETE, BOX_MULLER, DISTRIBUTED = "discrete-gaussian", "box-muller", "distributed"
-NOISES = (DISCRETE, BOX_MULLER, DISTRIBUTED)
 
 _SIGMA_BITS = 12
 # Probability that a pair's u is below 2^-41, where the run of random bits ends; R comes out too small then.

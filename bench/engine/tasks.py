@@ -24,6 +24,7 @@ from protocols import (
     fixed,
     link,
     measure,
+    noise_kinds,
     rows,
     select,
     select_spec,
@@ -199,14 +200,14 @@ def discrete_gaussian(_: Context, samples: int) -> Job:
 def measure_marginal(ctx: Context, cells: int) -> Job:
     """Runs a whole noisy measurement of a marginal of ``cells`` cells, with exact noise that no party knows."""
     x_sh = base.random(ctx, R32, (cells,)).times(0)
-    noise = measure.noise_of(measure.DISCRETE)
+    noise = measure.noise_of(noise_kinds.DISCRETE)
     return lambda c: measure.measure(c, x_sh, SIGMA, MAX_ROWS, noise)
 
 
 def distributed_noise(ctx: Context, samples: int) -> Job:
     """Runs a noisy measurement: each party's own exact samples are drawn, shared and added, and the sum is opened."""
     x_sh = base.random(ctx, R32, (samples,)).times(0)
-    noise = measure.noise_of(measure.DISTRIBUTED)
+    noise = measure.noise_of(noise_kinds.DISTRIBUTED)
     return lambda c: measure.measure(c, x_sh, SIGMA, MAX_ROWS, noise)
 
 

@@ -17,7 +17,7 @@ from mechanisms.source import TableSource
 from parties.config import Config, apply_overrides, config_from_dict, load_config
 from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
-from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
+from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
 from parties.session.owner import Table
 
 if TYPE_CHECKING:

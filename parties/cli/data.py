@@ -25,7 +25,7 @@ from parties.config import Config, check_terms, load_config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.process import require_server_packages
 from parties.foundation.untrusted_text import parse_json
-from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
+from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
 from parties.session.owner import Table, table_name
 from parties.storage.files import disk_errors
 

@@ -47,7 +47,7 @@ from parties.local.request import DISTAIM, METHODS, TrialRequest
 from parties.report.model import excluded_text
 from parties.session.owner import Table, table_name
 from parties.storage.files import atomic_replacement
-from protocols.measure import NOISES
+from protocols.noise_kinds import NOISES
 
 _PATH = click.Path(path_type=Path)
 _QUERIES_SHOWN = 3

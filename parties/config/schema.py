@@ -25,7 +25,7 @@ from parties.config.limits import (
 from parties.crypto.hpke import SealTo
 from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import ConfigError
-from protocols.measure import BOX_MULLER, DISCRETE, NOISES
+from protocols.noise_kinds import BOX_MULLER, DISCRETE, NOISES
 from protocols.select_spec import FRACTION_BITS
 from protocols.upload import FORMS
 

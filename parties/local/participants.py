@@ -49,7 +49,7 @@ from parties.mpc.planning.budget import distaim_release
 from parties.mpc.submission.submit import Submitted, refresh_receipts, submit
 from parties.network.frames import limit_tls_reads
 from parties.observability.events import Progress
-from parties.session.owner import source_sizes
+from parties.session.source_rows import source_sizes
 from parties.session.study import Study
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget
 from parties.storage.populations import TableIdentity

@@ -19,7 +19,8 @@ from mechanisms.text_table import TextTable
 from parties.config import BY_KEY, Config
 from parties.foundation.errors import ConfigError
 from parties.local.partition import Partition, partition_rows
-from parties.session.owner import key_limbs, linking_salt, read_keys, source_domain
+from parties.session.owner import linking_salt, read_keys
+from parties.session.source_rows import key_limbs, source_domain
 
 if TYPE_CHECKING:
     import pandas as pd

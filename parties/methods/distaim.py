@@ -45,7 +45,7 @@ from parties.report.privacy_text import link_trust, report_header, transcript_en
 from parties.report.writing import write_report_without_real
 from parties.session.result_digests import MODEL_FOLDER
 from parties.session.study import Study
-from protocols.measure import DISTRIBUTED
+from protocols.noise_kinds import DISTRIBUTED
 from protocols.steps import MEASURE, SELECT
 
 DISTRIBUTED_TRUST = (

@@ -14,8 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.domain import Domain
-from mechanisms.linking import LIMB_BITS, LIMBS, OF_PERSONS, LinkingKeys, hashed, linking_keys
+from mechanisms.linking import OF_PERSONS, LinkingKeys, hashed, linking_keys
 from mechanisms.person_rows import sampled_rows
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
@@ -23,31 +22,15 @@ from mechanisms.split_columns import split_cells
 from mechanisms.summary import ColumnSummary, summarise
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
-from parties.config import BY_KEY, SAMPLE, CertificateFiles, Config
+from parties.config import SAMPLE, CertificateFiles, Config
 from parties.identity.tls import load_identity, own_certificate
+from parties.session.source_rows import key_limbs, source_domain
 from parties.session.study import Study
 from parties.storage.owner_budget import BudgetAccount, BudgetQuote, OwnerBudget
 from parties.storage.population_budget import Release
 from parties.storage.populations import OwnersWord, TableIdentity
 from parties.storage.table_sketch import KeyedSketch, SketchKey, make_sketch
 from parties.storage.user_paths import budget_path
-
-
-def key_limbs(config: Config) -> int:
-    """Number of entries before a row's codes that hold its key; 0 if rows are linked by their order."""
-    return LIMBS if config.run.link == BY_KEY else 0
-
-
-def source_domain(config: Config, number: int) -> Domain:
-    """Returns the columns of a source, in its own order. Its key is in the table and not in the domain."""
-    source, domain = config.sources[number], config.domain
-    return domain.only(source.columns, (*domain.ignore, *source.key))
-
-
-def source_sizes(config: Config, number: int) -> tuple[int, ...]:
-    """Sizes of a source's row entries: the parts of its key, then its columns."""
-    key = (1 << LIMB_BITS,) * key_limbs(config)
-    return (*key, *source_domain(config, number).shape)
 
 
 def read_keys(config: Config, number: int, table: TextTable, *, where: str) -> LinkingKeys:

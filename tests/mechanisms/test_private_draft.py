@@ -21,7 +21,7 @@ from parties.config import load_config
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import TrialRequest, load_trial
-from parties.mpc.planning.upload_size import draft_text_with_upload_sizes
+from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
 from parties.observability.events import Progress, TextLines
 
 ROWS = 3000

@@ -13,7 +13,8 @@ from parties.mpc.storage.store import Store
 from parties.observability.events import Progress
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import NoiseKeys
-from protocols.measure import DISCRETE, noise_of
+from protocols.measure import noise_of
+from protocols.noise_kinds import DISCRETE
 from protocols.transcript import Transcript
 from tests.parties.support import make_config
 

@@ -30,7 +30,8 @@ from parties.mpc.inputs import rows as inputs_rows
 from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.inputs.rows import Rows, counting_plan
 from parties.mpc.planning.counting_cost import CountingCost, counting_cost_text
-from parties.mpc.planning.upload_size import UploadSize, draft_upload_sizes
+from parties.mpc.planning.draft_sizes import draft_upload_sizes
+from parties.mpc.planning.upload_size import UploadSize
 from parties.mpc.planning.validation import validate_run
 from parties.mpc.records import RunningTotal, StoredSubmission
 from parties.mpc.steps import CLIENTS_COUNT, STEPS

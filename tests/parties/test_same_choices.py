@@ -27,7 +27,8 @@ from parties.observability.events import Progress
 from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
-from protocols.measure import DISCRETE, noise_of
+from protocols.measure import noise_of
+from protocols.noise_kinds import DISCRETE
 from protocols.ring import R32, R64
 from protocols.select_spec import SELECTION_SLACK
 from protocols.shares import Share

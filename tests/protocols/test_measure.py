@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from protocols import discrete, measure
+from protocols import discrete, measure, noise_kinds
 from protocols.base import known
 from protocols.box_muller import SAMPLE_BITS, radius_table
 from protocols.context import Context
@@ -16,9 +16,9 @@ from tests.protocols.test_box_muller import reject_normal
 from tests.protocols.test_discrete import chi_square
 
 KINDS = {
-    "discrete": measure.noise_of(measure.DISCRETE),
-    "box_muller": measure.noise_of(measure.BOX_MULLER),
-    "distributed": measure.noise_of(measure.DISTRIBUTED),
+    "discrete": measure.noise_of(noise_kinds.DISCRETE),
+    "box_muller": measure.noise_of(noise_kinds.BOX_MULLER),
+    "distributed": measure.noise_of(noise_kinds.DISTRIBUTED),
 }
 
 
@@ -70,7 +70,7 @@ def test_measure_distributed_leaves_each_party_ignorant_of_two_thirds_of_the_noi
     assert chi_square(noise - known[0], 20.0) > 1e-5
 
 
-@pytest.mark.parametrize("noise", measure.NOISES)
+@pytest.mark.parametrize("noise", noise_kinds.NOISES)
 @pytest.mark.parametrize("security_bits", [64, 128])
 def test_noise_of_checks_and_states_what_it_does(noise: str, security_bits: int) -> None:
     """The same sigmas are refused before as in the protocol, and a higher security is a smaller distance."""
@@ -86,11 +86,11 @@ def test_noise_of_checks_and_states_what_it_does(noise: str, security_bits: int)
     finally:
         del KINDS["with"]
     distance = measure.release_distance(noise, security_bits)
-    exact = noise != measure.BOX_MULLER
+    exact = noise != noise_kinds.BOX_MULLER
     assert (distance <= 2.0 ** (1 - security_bits)) == exact
     if exact:
-        part = 2.0 / math.sqrt(2) if noise == measure.DISTRIBUTED else 2.0
-        terms = 2 if noise == measure.DISTRIBUTED else 1
+        part = 2.0 / math.sqrt(2) if noise == noise_kinds.DISTRIBUTED else 2.0
+        terms = 2 if noise == noise_kinds.DISTRIBUTED else 1
         assert terms * discrete.Sampler.of(part, security_bits).distance <= distance
         assert distance == terms * 2.0**-security_bits
 
@@ -100,7 +100,7 @@ def test_release_distance_covers_what_box_muller_cannot_reach() -> None:
     table = np.ldexp(np.array(radius_table(), np.float64), -SAMPLE_BITS)
     largest = max(float(np.polyval(row[::-1], -0.5)) for row in table)
     beyond = math.exp(-(largest**2) / 2)
-    assert beyond == pytest.approx(measure.release_distance(measure.BOX_MULLER), rel=1e-5)
+    assert beyond == pytest.approx(measure.release_distance(noise_kinds.BOX_MULLER), rel=1e-5)
 
 
 def test_noise_of_refuses_another_kind() -> None:
@@ -123,10 +123,10 @@ def test_measure_rejects_what_does_not_fit(kind: str, sigma: float, max_rows: in
         measured(kind, [1], sigma, max_rows)
 
 
-@pytest.mark.parametrize("noise", [measure.DISCRETE, measure.DISTRIBUTED])
+@pytest.mark.parametrize("noise", [noise_kinds.DISCRETE, noise_kinds.DISTRIBUTED])
 def test_range_is_exact(noise: str) -> None:
     """The largest count with the largest noise is 2^31 - 1; one row more is refused, beforehand and in the protocol."""
-    parts, sigma = (3, 2.0 / math.sqrt(2)) if noise == measure.DISTRIBUTED else (1, 2.0)
+    parts, sigma = (3, 2.0 / math.sqrt(2)) if noise == noise_kinds.DISTRIBUTED else (1, 2.0)
     most = 2**31 - 1 - parts * discrete.Sampler.of(sigma).largest
     measure.check_measure(noise, 2.0, most)
     run_parties(lambda c: measure.noise_of(noise).samples(c, 1, 2.0, most))

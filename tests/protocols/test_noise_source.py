@@ -9,7 +9,8 @@ import pytest
 from protocols.base import noise, random
 from protocols.context import Context, NoiseKeys, NoiseSource
 from protocols.gumbel import gumbel
-from protocols.measure import BOX_MULLER, DISCRETE, DISTRIBUTED, measure, noise_of
+from protocols.measure import measure, noise_of
+from protocols.noise_kinds import BOX_MULLER, DISCRETE, DISTRIBUTED
 from protocols.ring import BITS, R32, RingArray
 from protocols.shares import Share
 from protocols.supply import GumbelSupply

@@ -21,6 +21,7 @@ from protocols import (
     free,
     lookup,
     measure,
+    noise_kinds,
     random_bits,
     rows,
 )
@@ -169,7 +170,7 @@ PROGRAMS: dict[str, Program] = {
     "truncate": lambda c: fixed.truncate(c, share_of(c, LARGE, R64).additive(c), 20),
     "discrete_gaussian": lambda c: discrete.discrete_gaussian(c, 70, discrete.Sampler.of(3.0)),
     "select": lambda c: select_module.select(c, counts(c), SPEC),
-    "measure_box_muller": lambda c: measured(c, measure.BOX_MULLER),
+    "measure_box_muller": lambda c: measured(c, noise_kinds.BOX_MULLER),
 }
 
 

@@ -30,6 +30,7 @@ from protocols import (
     link,
     lookup,
     measure,
+    noise_kinds,
     random_bits,
     rows,
     shuffle,
@@ -236,9 +237,9 @@ PROTOCOLS: dict[str, tuple[Protocol, int]] = {
         lambda c: discrete.discrete_gaussian(c, 6, discrete.Sampler.of(200.0)),
         0,
     ),
-    "measure_box_muller": (lambda c: measured(c, measure.BOX_MULLER), 2),
-    "measure_discrete": (lambda c: measured(c, measure.DISCRETE), 2),
-    "measure_distributed": (lambda c: measured(c, measure.DISTRIBUTED), 2),
+    "measure_box_muller": (lambda c: measured(c, noise_kinds.BOX_MULLER), 2),
+    "measure_discrete": (lambda c: measured(c, noise_kinds.DISCRETE), 2),
+    "measure_distributed": (lambda c: measured(c, noise_kinds.DISTRIBUTED), 2),
 }
 
 

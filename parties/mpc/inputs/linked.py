@@ -23,7 +23,7 @@ from parties.mpc.inputs.rows import counting_plan, row_recoding
 from parties.mpc.records import StoredSubmission
 from parties.mpc.steps import CLIENTS_COUNT
 from parties.session.compute_pool import local_products
-from parties.session.owner import source_sizes
+from parties.session.source_rows import source_sizes
 from protocols.context import Context
 from protocols.link import SourceRows, align, join
 from protocols.link_plan import Linking

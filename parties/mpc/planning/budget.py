@@ -34,7 +34,8 @@ from parties.foundation.errors import ConfigError
 from parties.session.study import Study
 from parties.storage.population_budget import Release, person_or_row
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
-from protocols.measure import BOX_MULLER, check_measure, release_distance
+from protocols.measure import check_measure, release_distance
+from protocols.noise_kinds import BOX_MULLER
 from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
 
 INITIAL_SHARE, TREE_SHARE = 0.2, 0.25

@@ -1,22 +1,12 @@
-"""Size of a participant's upload in each form, and of the uploads of a draft config.
+"""Size of a participant's upload in each form. It depends on public facts alone, and is public."""
 
-Sizes depend on public facts alone. Secret until its owner has looked at it: a draft. Public: sizes.
-"""
-
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
-from mechanisms.draft import Draft
-from mechanisms.linked_draft import SourceDraft
-from parties.config import config_from_dict
-from parties.foundation.errors import ConfigError
 from parties.mpc.inputs import form_for, input_forms
 from parties.mpc.inputs.own import declared_capacity
 from parties.mpc.submission.sealed_upload import UploadSizes
-from parties.session.draft_config import draft_text
 from parties.session.study import Study
 from protocols.upload import FORMS, SOURCE_ROWS
 
@@ -62,28 +52,3 @@ def _kind(form: str) -> str:
         return "counts"
     _, _, source = form.partition(".")
     return f"rows (of the source in place {int(source) + 1})" if source else "rows"
-
-
-def draft_text_with_upload_sizes(
-    name: str, draft: Draft, sources: Sequence[SourceDraft] = ()
-) -> tuple[str, tuple[UploadSize, ...]]:
-    """The draft of the table called ``name`` as TOML, with participants' upload sizes. Raises ConfigError."""
-    sizes = draft_upload_sizes(tomllib.loads(draft_text(name, draft, sources=sources)))
-    return draft_text(name, draft, [str(offer) for offer in sizes], sources), sizes
-
-
-def draft_upload_sizes(document: Mapping[str, object]) -> tuple[UploadSize, ...]:
-    """Upload sizes by a drafted config: for a participant with the maximum number of rows, and with a hundredth.
-
-    Empty if the workload has too many cells. Raises ConfigError.
-    """
-    run = {"id": "draft", **dict(document.get("run", {}))}  # type: ignore[call-overload]
-    config = config_from_dict({**document, "run": run}, source="draft", base=Path())
-    try:
-        workload = config.build_workload()
-    except ConfigError:
-        return ()
-    bound = config.clients.rows_per_client
-    return tuple(
-        UploadSize.of(Study(config, workload), rows) for rows in (bound, max(1, bound // 100))
-    )

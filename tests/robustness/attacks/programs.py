@@ -23,7 +23,17 @@ from parties.mpc.steps import (
     FINISH,
     PREPARE_VERIFY,
 )
-from protocols import base, boolean, bounded, count_bits, measure, random_bits, rows, select
+from protocols import (
+    base,
+    boolean,
+    bounded,
+    count_bits,
+    measure,
+    noise_kinds,
+    random_bits,
+    rows,
+    select,
+)
 from protocols.context import Context
 from protocols.derived import bits_to_ring
 from protocols.pairing import SHARE_BYTES, Coin
@@ -80,13 +90,13 @@ async def _chosen_by_bits(ctx: Context) -> object:
 
 async def _measured(ctx: Context) -> object:
     with ctx.step(MEASURE.name, round=1) as c:
-        noise = measure.noise_of(measure.DISCRETE)
+        noise = measure.noise_of(noise_kinds.DISCRETE)
         return await measure.measure(c, share(ctx, R32, TABLE), _SIGMA, _ROWS, noise)
 
 
 async def _measured_box_muller(ctx: Context) -> object:
     with ctx.step(MEASURE.name, round=1) as c:
-        noise = measure.noise_of(measure.BOX_MULLER)
+        noise = measure.noise_of(noise_kinds.BOX_MULLER)
         return await measure.measure(c, share(ctx, R32, TABLE), _SIGMA, _ROWS, noise)
 
 
