@@ -24,6 +24,7 @@ SECTIONS = (
     "flaim",
     "silos",
     "tls",
+    "network",
     "timeouts",
     "compute",
     "ignore",

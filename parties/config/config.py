@@ -18,6 +18,7 @@ from mechanisms.resolving import stand_in, unmeasured
 from mechanisms.workload import Workload, draw_workload
 from parties.config import parsing
 from parties.config.limits import check
+from parties.config.proxy import Proxy, proxy_for, read_login
 from parties.config.schema import (
     ANNEALED,
     PERSON,
@@ -26,6 +27,7 @@ from parties.config.schema import (
     ComputeSection,
     FederationSection,
     FlaimSection,
+    NetworkSection,
     PartySection,
     RunSection,
     SilosSection,
@@ -37,7 +39,7 @@ from parties.config.sources import SourceSection, check_sources, rows_of_unit
 from parties.foundation.errors import ConfigError
 
 SERVERS = 3
-_OWN_SECTIONS = ("tls", "timeouts", "compute")
+_OWN_SECTIONS = ("tls", "timeouts", "compute", "network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Config:
     source: str = field(default="config", compare=False)
     flaim: FlaimSection | None = None
     compute: ComputeSection = field(default_factory=ComputeSection)
+    network: NetworkSection = field(default_factory=NetworkSection)
     sources: tuple[SourceSection, ...] = ()
     silos: SilosSection | None = None
     algorithm: tuple[str, Mapping[str, object]] | None = None
@@ -301,6 +304,8 @@ class Config:
             "timeouts": parsing.section_dict(self.timeouts),
             "compute": parsing.section_dict(self.compute),
         }
+        if self.network != NetworkSection():
+            document["network"] = self._network()
         if self.tls is not None:
             paths = {item.name: getattr(self.tls, item.name) for item in fields(self.tls)}
             document["tls"] = {
@@ -338,7 +343,8 @@ class Config:
     def agreed(self) -> dict[str, object]:
         """Returns the values that all parties agree on.
 
-        These are all but addresses, [tls], [timeouts], [compute] and record_replay, and ``idle_s`` of a federation.
+        These are all but addresses, [tls], [timeouts], [compute], [network] and record_replay, and ``idle_s`` of a
+        federation.
         """
         document = self.to_dict()
         agreed = {key: value for key, value in document.items() if key not in _OWN_SECTIONS}
@@ -351,6 +357,22 @@ class Config:
             table = parsing.federation_dict(section)
             agreed[section.KEY] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
         return agreed
+
+    def _network(self) -> dict[str, object]:
+        """Returns [network], with an absolute path."""
+        login = self.network.proxy_login
+        path = str((self.base / login).absolute()) if login else ""
+        return {"proxy": self.network.proxy, "proxy_login": path}
+
+    def proxy_to(self, host: str) -> Proxy | None:
+        """Returns the proxy on a participant's way to ``host``, or None.
+
+        Raises ConfigError: no proxy's URL, in [network] or in the environment, or a file without a login.
+        """
+        login, path = "", self.network.proxy_login
+        if path:
+            login = read_login(self.base / path, "network.proxy_login")
+        return proxy_for(host, named=self.network.proxy, login=login)
 
     def override(self, values: Mapping[str, object]) -> "Config":
         """Returns a copy with other values by dotted key ("run.rounds", "party"); None removes a key.
@@ -400,6 +422,7 @@ def config_from_dict(document: Mapping[str, object], *, source: str, base: Path)
             source=source,
             flaim=parsing.read_flaim(document),
             compute=parsing.read_compute(document),
+            network=parsing.read_network(document),
             sources=parsing.read_sources(document),
             silos=parsing.read_silos(document),
             algorithm=parsing.read_algorithm(document),

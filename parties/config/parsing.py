@@ -23,6 +23,7 @@ from parties.config.schema import (
     ComputeSection,
     FederationSection,
     FlaimSection,
+    NetworkSection,
     PartySection,
     RunSection,
     SilosSection,
@@ -184,6 +185,11 @@ def read_tls(document: Mapping[str, object]) -> TlsSection | None:
 def read_compute(document: Mapping[str, object]) -> ComputeSection:
     """Returns [compute]."""
     return _section(ComputeSection, document, "compute")
+
+
+def read_network(document: Mapping[str, object]) -> NetworkSection:
+    """Returns [network]."""
+    return _section(NetworkSection, document, "network")
 
 
 def read_timeouts(document: Mapping[str, object]) -> TimeoutsSection:

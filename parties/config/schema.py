@@ -22,6 +22,7 @@ from parties.config.limits import (
     check_number,
     read_time,
 )
+from parties.config.proxy import Proxy
 from parties.crypto.hpke import SealTo
 from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import ConfigError
@@ -440,6 +441,27 @@ class ComputeSection:
             "compute.dask",
             f"is {self.dask!r}; expected the address of a Dask scheduler, such as tls://scheduler.example:8786",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSection:
+    """[network]: a participant's way to its servers; each participant decides on its own.
+
+    ``proxy`` is the URL of an HTTP proxy, "" for that of the environment, if any. ``proxy_login`` is the path of a file
+    whose one line is user:password, for basic authentication. The URL has neither: it may be shown.
+    """
+
+    proxy: str = ""
+    proxy_login: str = ""
+
+    def __post_init__(self) -> None:
+        if self.proxy:
+            found = Proxy.parse(self.proxy, "network.proxy")
+            check(
+                not found.login,
+                "network.proxy",
+                "has a user or a password, and a config is shown to others; expected network.proxy_login, a file",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     |   |   +-- NotEnrolled     the owner is not on the list, or not now
     |   +-- WithdrawalTooLate   the rows are counted: they cannot be withdrawn or replaced
     |   +-- PartialSubmission   some servers have the submission and some do not
+    +-- ProxyRefused            the proxy on the way to a server opens no tunnel
     +-- FrameTransportError     a connection of a federation or of SecAgg is no longer usable
     |   +-- FrameConnectError   the peer is unreachable, or did not prove its identity
     |   +-- FrameTimeout        the peer was silent beyond the deadline
@@ -162,6 +163,10 @@ class FrameTransportError(PartyError):
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(f"{peer}: {message}")
         self.peer = peer
+
+
+class ProxyRefused(PartyError):
+    """The proxy on the way to a server opens no tunnel; another try would not help."""
 
 
 class FrameConnectError(FrameTransportError):

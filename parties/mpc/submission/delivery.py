@@ -41,6 +41,7 @@ from parties.mpc.submission.http_api import (
     refusal_text,
     submission_path,
 )
+from parties.mpc.submission.route import Route
 from parties.mpc.submission.sealed_upload import (
     SealedUpload,
     ServerReceipt,
@@ -51,7 +52,7 @@ from parties.mpc.submission.sealed_upload import (
 )
 from parties.mpc.submission.status import ask_differences
 from parties.network.port_sharing import study_sni_name
-from parties.observability.heartbeat import Throttle, network_reason, repeated_notice
+from parties.observability.heartbeat import Throttle, repeated_notice
 from parties.session.enrollment import EnrollmentRefusalReason
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
@@ -306,6 +307,7 @@ class _ServerConnection:
         self._config = owner.config
         self._files = owner.files
         self._traffic = traffic
+        self._route = Route(None)
         self._timed_out: asyncio.Timeout | None = None
 
     async def put(self, upload: SignedUpload, content: bytes) -> _Answer:
@@ -357,6 +359,7 @@ class _ServerConnection:
         connect_s = min(timeouts.connect_s, timeouts.submit_s * _CONNECT_SHARE)
         limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=connect_s)
         url = f"https://{self.party.ingest}{submission_path(upload.submission.run)}"
+        self._route = Route.to(self._config, self.party)
         async with (
             aiohttp.ClientSession(connector=connector, timeout=limits) as session,
             session.request(
@@ -367,6 +370,8 @@ class _ServerConnection:
                 server_hostname=study_sni_name(self._config.digest()),
                 expect100=content is not None,
                 allow_redirects=False,
+                proxy=self._route.url,
+                proxy_headers=self._route.headers,
             ) as response,
         ):
             answer, size = await read_answer(response)
@@ -438,7 +443,12 @@ class _ServerConnection:
             if meaning is not None:
                 return SubmitError(meaning)
             cause = cause.__cause__
-        return _Retry(f"cannot be reached: {network_reason(error)}")
+        problem = self._route.problem(error)
+        return (
+            SubmitError(f"{self.where} {problem}")
+            if self._route.is_final(error)
+            else _Retry(problem)
+        )
 
 
 def _other_servers(answer: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:

@@ -24,8 +24,8 @@ from parties.mpc.submission.http_api import (
     refusal_text,
     run_path,
 )
+from parties.mpc.submission.route import Route
 from parties.network.port_sharing import study_sni_name
-from parties.observability.heartbeat import network_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +135,12 @@ async def ask_server(
 ) -> ServerAnswer:
     """Answer of one server to a request without a body, of at most ``most`` bytes.
 
-    Raises CertificateError if ``files`` cannot be used.
+    Raises CertificateError if ``files`` cannot be used, and ConfigError if a proxy cannot.
     """
     timeouts = config.timeouts
     connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
-    url = f"https://{party.ingest}{path}"
+    url, route = f"https://{party.ingest}{path}", Route.to(config, party)
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=limits) as session,
@@ -150,6 +150,8 @@ async def ask_server(
                 headers=headers or ingest_headers(),
                 server_hostname=study_sni_name(config.digest()),
                 allow_redirects=False,
+                proxy=route.url,
+                proxy_headers=route.headers,
             ) as response,
         ):
             answer, _ = await read_answer(response, most)
@@ -158,7 +160,7 @@ async def ask_server(
     except (aiohttp.ClientError, OSError) as error:
         below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
         reason = explain_tls_error(below or error, party.name)
-        return ServerAnswer(party, problem=reason or f"cannot be reached: {network_reason(error)}")
+        return ServerAnswer(party, problem=reason or route.problem(error))
     except InvalidAnswer as error:
         return ServerAnswer(party, problem=str(error))
     if response.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):

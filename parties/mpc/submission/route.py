@@ -1,0 +1,51 @@
+"""A participant's way to a server over HTTPS: directly, or through a proxy, whose errors are told in words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Self
+
+import aiohttp
+
+from parties.config import Config, PartySection
+from parties.config.proxy import Proxy
+from parties.observability.heartbeat import network_reason
+
+_FINAL = (HTTPStatus.PROXY_AUTHENTICATION_REQUIRED, HTTPStatus.FORBIDDEN)
+"""Answers of a proxy after which another try is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way to one server; ``proxy`` is None where it is direct."""
+
+    proxy: Proxy | None
+
+    @classmethod
+    def to(cls, config: Config, party: PartySection) -> Self:
+        """Returns the way to ``party``. Raises ConfigError where a proxy is named in a way that cannot be used."""
+        return cls(config.proxy_to(party.ingest.host))
+
+    @property
+    def url(self) -> str | None:
+        """The argument ``proxy`` of a request."""
+        return None if self.proxy is None else self.proxy.url
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The argument ``proxy_headers`` of a request. Secret."""
+        return None if self.proxy is None else self.proxy.headers
+
+    def problem(self, error: Exception) -> str:
+        """Returns what kept a connection from the server, without the library's decoration."""
+        if self.proxy is None:
+            return f"cannot be reached: {network_reason(error)}"
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return f"cannot be reached: {self.proxy.refusal(error.status, error.message)}"
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            return f"cannot be reached: {self.proxy.unreachable(network_reason(error))}"
+        return f"cannot be reached through the proxy {self.proxy}: {network_reason(error)}"
+
+    def is_final(self, error: Exception) -> bool:
+        """True if another try would meet the same refusal of the proxy."""
+        return isinstance(error, aiohttp.ClientHttpProxyError) and error.status in _FINAL

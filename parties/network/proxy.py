@@ -1,0 +1,80 @@
+"""The tunnel through an HTTP proxy, in which TLS with the pinned server goes end to end.
+
+The proxy is asked to CONNECT; it sees names, sizes and times, as a router does. Secret: a proxy's password. Source: RFC
+9110, section 9.3.6.
+"""
+
+import asyncio
+import socket
+
+from parties.config.proxy import EXPECTED, Proxy
+from parties.foundation.errors import ProxyRefused
+
+_MOST_HEAD_BYTES = 16 << 10
+
+
+async def open_tunnel(proxy: Proxy, host: str, port: int) -> socket.socket:
+    """Returns a connection to ``host`` through the proxy, on which TLS can begin; the caller closes it.
+
+    Raises ProxyRefused, or OSError where the proxy cannot be reached; a deadline is the caller's.
+    """
+    connection = await _connected(proxy)
+    try:
+        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+        lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(connection, "\r\n".join([*lines, "", ""]).encode())
+        status, phrase = _status_of(await _head(connection, proxy), proxy)
+        if not 200 <= status < 300:
+            raise ProxyRefused(proxy.refusal(status, phrase))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def _connected(proxy: Proxy) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise OSError(proxy.unreachable(f"no address is known: {error.strerror}")) from error
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in found:
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        try:
+            await loop.sock_connect(connection, address)
+        except OSError as error:
+            connection.close()
+            failure = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise OSError(proxy.unreachable(str(failure))) from failure
+
+
+async def _head(connection: socket.socket, proxy: Proxy) -> bytes:
+    """Returns the head of the proxy's answer. Nothing comes after it before TLS begins, which this side does."""
+    loop, head = asyncio.get_running_loop(), bytearray()
+    while not head.endswith(b"\r\n\r\n"):
+        byte = await loop.sock_recv(connection, 1)
+        if not byte or len(head) >= _MOST_HEAD_BYTES:
+            raise ProxyRefused(
+                f"the proxy {proxy} ({proxy.source}) answers nothing that is HTTP; {EXPECTED}"
+            )
+        head += byte
+    return bytes(head)
+
+
+def _status_of(head: bytes, proxy: Proxy) -> tuple[int, str]:
+    version, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+    number, _, phrase = rest.partition(" ")
+    if not version.startswith("HTTP/1.") or not (number.isascii() and number.isdigit()):
+        raise ProxyRefused(
+            f"the proxy {proxy} ({proxy.source}) answers nothing that is HTTP; {EXPECTED}"
+        )
+    return int(number), phrase
