@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from parties.config import Address, CertificateFiles, Config
+from parties.config import CertificateFiles, Config
 from parties.config.diff import differences_text
 from parties.federation.messages import (
     HEADER_BYTES,
@@ -41,7 +41,7 @@ from parties.network.frames import (
     write_frame,
 )
 from parties.network.port_sharing import study_sni_name
-from parties.network.proxy import open_tunnel
+from parties.network.proxy import open_stream
 from parties.observability.events import Progress
 from parties.observability.heartbeat import Throttle, network_reason, repeated_notice
 
@@ -161,7 +161,13 @@ async def _connect_with_retries(
         left = deadline - time.monotonic()
         try:
             async with asyncio.timeout(max(0.1, left)), repeated_notice(silent):
-                pair = await _open(connection.config, address, context)
+                pair = await open_stream(
+                    connection.config.proxy_to(address.host),
+                    address.host,
+                    address.port,
+                    context=context,
+                    name=study_sni_name(connection.config.digest()),
+                )
             connection.report.connections += 1
             enable_keepalive(pair[1])
             return pair
@@ -188,23 +194,6 @@ async def _connect_with_retries(
             if reminder.due("away"):
                 connection.progress.event("retry", _unreachable_text(connection, error, left))
             await asyncio.sleep(_RETRY_S)
-
-
-async def _open(
-    config: Config, address: Address, context: ssl.SSLContext
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Returns a connection with TLS to the server, through a proxy where one is named."""
-    name, proxy = study_sni_name(config.digest()), config.proxy_to(address.host)
-    if proxy is None:
-        return await asyncio.open_connection(
-            address.host, address.port, ssl=context, server_hostname=name
-        )
-    tunnel = await open_tunnel(proxy, address.host, address.port)
-    try:
-        return await asyncio.open_connection(sock=tunnel, ssl=context, server_hostname=name)
-    except BaseException:
-        tunnel.close()
-        raise
 
 
 def _unreachable_text(connection: ClientConnection, error: Exception, left_s: float) -> str:

@@ -6,11 +6,29 @@ The proxy is asked to CONNECT; it sees names, sizes and times, as a router does.
 
 import asyncio
 import socket
+import ssl
 
 from parties.config.proxy import EXPECTED, Proxy
 from parties.foundation.errors import ProxyRefused
 
 _MOST_HEAD_BYTES = 16 << 10
+
+
+async def open_stream(
+    proxy: Proxy | None, host: str, port: int, *, context: ssl.SSLContext | None, name: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Returns a connection to ``host``, through the proxy if there is one; with a ``context`` TLS for server ``name``.
+
+    Raises ProxyRefused, or OSError; a deadline is the caller's.
+    """
+    if proxy is None:
+        return await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
+    tunnel = await open_tunnel(proxy, host, port)
+    try:
+        return await asyncio.open_connection(sock=tunnel, ssl=context, server_hostname=name)
+    except BaseException:
+        tunnel.close()
+        raise
 
 
 async def open_tunnel(proxy: Proxy, host: str, port: int) -> socket.socket:

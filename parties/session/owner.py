@@ -94,6 +94,14 @@ def linking_salt(config: Config) -> bytes:
     return bytes.fromhex(config.digest())
 
 
+def owner_files(
+    config: Config, *, ca: Path | None, cert: Path | None, key: Path | None
+) -> CertificateFiles:
+    """Returns an owner's files; missing paths come from [tls]. Raises ConfigError, CertificateError."""
+    own = CertificateFiles(ca, cert, key) if ca and cert and key else config.require_tls()
+    return own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Location of a table; with ``ignore_extra`` columns outside the config are dropped.
@@ -201,8 +209,7 @@ class DataOwner:
 
         Raises ConfigError, CertificateError.
         """
-        own = CertificateFiles(ca, cert, key) if ca and cert and key else config.require_tls()
-        files = own_certificate(CertificateFiles(ca or own.ca, cert or own.cert, key or own.key))
+        files = owner_files(config, ca=ca, cert=cert, key=key)
         name, path = load_identity(files).name, budget_path(budget)
         return cls(config, table, files, name, dataset, path, word)
 

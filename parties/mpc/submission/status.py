@@ -7,8 +7,10 @@ the transcripts have the upload's digest, among the counted or the excluded. Sec
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 import aiohttp
@@ -26,6 +28,7 @@ from parties.mpc.submission.http_api import (
 )
 from parties.mpc.submission.route import Route
 from parties.network.port_sharing import study_sni_name
+from parties.observability.clocks import ClockReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,16 @@ def counted_text(round: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """Answer of server ``party``, or else the ``problem``; ``status`` is HTTP's, 0 without an answer."""
+    """Answer of server ``party``, or else the ``problem``; ``status`` is HTTP's, 0 without an answer.
+
+    ``clock`` is the reading of the server's clock from the answer's date, None without one.
+    """
 
     party: PartySection
     says: Mapping[str, object] | None = None
     problem: str = ""
     status: int = 0
+    clock: ClockReading | None = None
 
 
 async def ask_submission_status(
@@ -141,6 +148,7 @@ async def ask_server(
     connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
     url, route = f"https://{party.ingest}{path}", Route.to(config, party)
+    asked_at = time.time()
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=limits) as session,
@@ -163,9 +171,20 @@ async def ask_server(
         return ServerAnswer(party, problem=reason or route.problem(error))
     except InvalidAnswer as error:
         return ServerAnswer(party, problem=str(error))
+    clock = _clock(response.headers.get("Date"), asked_at)
     if response.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
-        return ServerAnswer(party, None, refusal_text(response.status, answer), response.status)
-    return ServerAnswer(party, answer, "", response.status)
+        problem = refusal_text(response.status, answer)
+        return ServerAnswer(party, None, problem, response.status, clock)
+    return ServerAnswer(party, answer, "", response.status, clock)
+
+
+def _clock(date: str | None, asked_at: float) -> ClockReading | None:
+    """Returns the reading of a server's clock from a date in whole seconds; None if it is none."""
+    try:
+        said = parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return ClockReading.of(said + 0.5, asked_at=asked_at, round_trip_s=time.time() - asked_at + 1)
 
 
 def _parse_status(party: str, answer: Mapping[str, object]) -> SubmissionStatus | None:
