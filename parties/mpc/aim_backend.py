@@ -143,7 +143,8 @@ class MpcBackend:
     ``selections`` are selections opened by an interrupted run whose measurement is still to come: they are used again.
     ``measured`` is the number of measurements of round 0 that exist already. ``openings`` names the openings; an
     opening that was charged under its name before a restart is repeated with the same noise, and not charged again.
-    ``alone`` is the number of charges that neither other server has.
+    ``alone`` is the number of charges that neither other server has. ``register`` enters the participants so far in the
+    registry of releases, before the first opening of a round.
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class MpcBackend:
         noise: Noise,
         openings: Openings,
         alone: int = 0,
+        register: Callable[[], None] = lambda: None,
     ) -> None:
         self._ctx = ctx
         self._workload = workload
@@ -179,6 +181,7 @@ class MpcBackend:
         self._noise = noise
         self._openings = openings
         self._alone = alone
+        self._register = register
         self._digest = workload.digest()
         self._inputs: RoundInputs | None = None
         self._members = ""
@@ -241,7 +244,11 @@ class MpcBackend:
     async def _commit(self, inputs: RoundInputs) -> RoundInputs:
         """Inputs of the round, recorded at all three servers."""
         self._inputs = recorded = await commit_inputs(
-            self._ctx, self._store.releases, self._openings, inputs
+            self._ctx,
+            self._store.releases,
+            self._openings,
+            inputs=inputs,
+            register=self._register,
         )
         self._transcript.note(
             INPUTS.what,

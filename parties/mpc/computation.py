@@ -294,6 +294,10 @@ class AimRounds:
     def _backend(self, workload: Workload) -> MpcBackend:
         session, folder, found = self.session, self.session.folder, self.resumed.conclusion
         config, done = session.study.config, {m.round for m in found.history}
+
+        def register() -> None:
+            session.record_release(self.admission.clients)
+
         return MpcBackend(
             self.ctx,
             workload,
@@ -304,7 +308,7 @@ class AimRounds:
                 folder.transcript,
                 session.plan.rho,
                 accountant=session.plan.accountant,
-                first=lambda entry: session.record_release(self.admission.clients),
+                first=lambda entry: register(),
             ),
             store=folder.store,
             transcript=folder.transcript,
@@ -315,4 +319,5 @@ class AimRounds:
             noise=noise_of(config.run.noise, security_bits(session.study)),
             openings=self.resumed.openings,
             alone=len(found.claimed[session.pid]),
+            register=register,
         )

@@ -16,7 +16,7 @@ Public: everything but the noise keys. Source: README of ``parties``, section on
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mechanisms.scores import ScoreSpec
@@ -108,15 +108,23 @@ class Openings:
 
 
 async def commit_inputs(
-    ctx: Context, releases: ReleaseStore, openings: Openings, inputs: RoundInputs
+    ctx: Context,
+    releases: ReleaseStore,
+    openings: Openings,
+    *,
+    inputs: RoundInputs,
+    register: Callable[[], None],
 ) -> RoundInputs:
     """Records a round's ``inputs`` at all three servers before its first charge; durable on return.
+
+    ``register`` enters the round's participants in this server's registry of releases.
 
     Returns the earlier record, with its noise, if two servers had recorded the round before a restart.
 
     All three compare their inputs before any of them records: by then each has its total and its model on disk, and a
     server that lost them could not come to the same inputs again. All three compare again after recording, before any
-    of them charges.
+    of them charges. One server and the share of another open a value, so that a deviating server may let one of the two
+    others go on alone: by then the third has registered the release as well, and signs for none of these participants.
 
     Leaks: nothing; the inputs are public. Rounds: 2. Communication: 64 bytes to each. Raises CheckFailed if the round
     had other inputs before, ProtocolViolation, naming the peer, if a server has other inputs than this one;
@@ -133,6 +141,7 @@ async def commit_inputs(
     with ctx.step(COMMIT.name, round=inputs.round) as c:
         await _compare(c, inputs)
         releases.save_inputs(inputs)
+        register()
         await _compare(c, inputs)
     return inputs
 

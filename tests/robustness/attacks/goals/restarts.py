@@ -21,7 +21,6 @@ from parties.mpc import agreement, aim_backend
 from parties.mpc.estimation import ModelCache
 from parties.mpc.openings import Openings
 from parties.mpc.planning.budget import make_plan, security_bits
-from parties.mpc.records import RoundInputs
 from parties.mpc.steps import AGREE
 from parties.session.study import Study
 from protocols.context import Payload, StepCost
@@ -191,9 +190,9 @@ def _forgetful_lead() -> AbstractContextManager[object]:
         ctx: object,
         store: object,
         openings: Openings,
-        inputs: RoundInputs,
+        **options: object,
     ) -> object:
-        return commit(ctx, store, replace(openings, recorded={}, problem=""), inputs)
+        return commit(ctx, store, replace(openings, recorded={}, problem=""), **options)
 
     stack = ExitStack()
     for name in ("everywhere", "own"):
