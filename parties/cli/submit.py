@@ -25,6 +25,7 @@ from parties.mpc.submission.participation import (
     preview_rows,
     refunds_of,
     replace_rows,
+    restoration_of,
     state_path,
     submit_rows,
 )
@@ -36,7 +37,11 @@ from parties.mpc.submission.resubmit import (
     saved_submission,
     withdraw,
 )
-from parties.mpc.submission.state import WithdrawnSubmissions, load_withdrawn
+from parties.mpc.submission.state import (
+    WithdrawnSubmissions,
+    completed_receipt_of,
+    load_withdrawn,
+)
 from parties.mpc.submission.status import (
     ServerAnswer,
     SubmissionStatus,
@@ -308,14 +313,24 @@ async def show_status(owner: DataOwner, path: Path, *, as_json: bool) -> None:
     answers = submission_statuses(heard)
     datasets: list[str] = []
     refunds = refunds_of(owner, datasets)
-    over = [each for each in heard if each.status == HTTPStatus.GONE]
+    closed = [each for each in heard if each.status == HTTPStatus.GONE]
+    # One server alone does not end a study that another still answers for.
+    over = len(closed) > 1 or (bool(closed) and not answers)
     if over or sum(bool(each.settled) for each in answers) >= 2:
-        returned = await fetch_return(config, files, state=path, give_back=refunds)
+        found = await fetch_return(config, files, state=path, give_back=refunds)
+        returned = found if found is not None and found.complete else None
         if over or returned is not None:
+            if returned is None and gone is None:
+                _adopt_sent(owner, path)
             _show_over(owner, (returned, datasets), heard, gone=gone, as_json=as_json)
             return
     former = await complete_replacement(
-        config, files, state=path, statuses=answers, give_back=refunds
+        config,
+        files,
+        state=path,
+        statuses=answers,
+        give_back=refunds,
+        restore=restoration_of(owner),
     )
     made: Submitted | None = None
     if gone is None:
@@ -328,7 +343,13 @@ async def show_status(owner: DataOwner, path: Path, *, as_json: bool) -> None:
         document = document | {"former": former.to_dict()}
         text = f"{text}\n{replaced_text(former)}"
     document = {**document, "standings": [each.to_dict() for each in answers]}
-    text = f"{text}\n{status_text(answers)}"
+    text = "\n".join(
+        [
+            text,
+            status_text(answers),
+            *(f"{each.party.name} alone {each.problem}" for each in closed),
+        ]
+    )
     click.echo(json.dumps(document, indent=2) if as_json else text)
     if made is not None and made.digest is not None:
         _adopt_counted(owner, made.digest, [a for a in answers if a.upload == made.upload])
@@ -339,18 +360,33 @@ def _adopt_counted(owner: DataOwner, submission: str, answers: Sequence[Submissi
 
     Raises StoreError if nobody can tell whose table it is.
     """
-    counting = [answer.party for answer in answers if answer.counted]
+    if counting := [answer.party for answer in answers if answer.counted]:
+        why = f"which is counted, as {and_list(counting)} said"
+        _adopt(owner, submission, why, sure=len(counting) >= 2)
+
+
+def _adopt_sent(owner: DataOwner, path: Path) -> None:
+    """Charges a submission that all three servers had, of a study that is over and has signed nothing back.
+
+    Raises StoreError if nobody can tell whose table it is.
+    """
+    if completed_receipt_of(path, owner.config.digest(), owner.name) is None:
+        return
+    made = saved_submission(owner.config, owner.name, path)
+    if made is not None and made.submission is not None:
+        _adopt(owner, made.submission, "which all three servers had", sure=False)
+
+
+def _adopt(owner: DataOwner, submission: str, why: str, *, sure: bool) -> None:
+    """Enters a charge that the budget does not have, because it was put back from an older copy."""
     state = None
     if owner.budget.exists():
         state = OwnerBudget(owner.budget).state(owner.config.digest(), submission)
-    if not counting or state in (ChargeState.CHARGED, ChargeState.RELEASED):
+    if state in (ChargeState.CHARGED, ChargeState.RELEASED):
         return
-    account = owner.account(distaim_release(owner.study))
-    names = account.adopt(submission, sure=len(counting) >= 2)
-    if names:
+    if names := owner.account(distaim_release(owner.study)).adopt(submission, sure=sure):
         click.echo(
-            f"{owner.budget} had no charge for this submission, which is counted, as {and_list(counting)} said; it "
-            f"is charged to {names} now",
+            f"{owner.budget} had no charge for this submission, {why}; it is charged to {names} now",
             err=True,
         )
 
@@ -375,10 +411,11 @@ def _show_over(
         document["void"] = found.to_dict()
         text = f"{withdrawn_text(found, run)}\n{returned_text(datasets, owner.budget, owner.config.digest())}"
     else:
-        ended = and_list(each.party.name for each in heard if each.status == HTTPStatus.GONE)
+        ended = [each.party.name for each in heard if each.status == HTTPStatus.GONE]
+        say = "says" if len(ended) == 1 else "say"
         text = (
-            f"run {run} is over, as {ended} says: what was charged stays charged, since no two servers have signed "
-            "that nothing of it was opened"
+            f"run {run} is over, as {and_list(ended)} {say}: what was charged stays charged, since no two servers have "
+            "signed that nothing of it was opened"
         )
     click.echo(json.dumps(document, indent=2) if as_json else f"{text}\n{answers}")
 

@@ -201,6 +201,21 @@ class OwnerBudget:
             found = [_refund(db, config, item, how, proof=proof) for item in submissions]
         return sorted({name for names in found for name in names})
 
+    def restore(self, config: str, submission: str, replaced_by: Sequence[str]) -> None:
+        """Moves a charge back to a ``submission`` that could not be replaced any more; durable on return.
+
+        It had moved to one of ``replaced_by``. May be repeated; a charge that did not move stays where it is.
+        """
+        query = (
+            "SELECT entry, dataset FROM release JOIN returned USING (entry) "
+            "WHERE config = ? AND submission = ? AND how = ?"
+        )
+        with self._shared.transaction() as db:
+            for entry, name in db.execute(query, (config, submission, REPLACED)).fetchall():
+                back = [_refund(db, config, one, REPLACED, dataset=name) for one in replaced_by]
+                if any(back):
+                    db.execute("DELETE FROM returned WHERE entry = ?", (entry,))
+
     def _require(self, dataset: Dataset, release: Release) -> None:
         if dataset.covers(release):
             return

@@ -102,6 +102,14 @@ class Machine:
         assert len(self.opened) <= 1
         assert not self.opened & self.gone, "the model's own servers signed what is not true"
 
+    def put_back(self, copy: bytes | None) -> None:
+        """An older copy of the budget is put back, None for none; what is spent is known by the servers alone then."""
+        self.budget.unlink(missing_ok=True)
+        if copy is not None:
+            self.budget.write_bytes(copy)
+        self.left.clear()
+        self.opened.clear()
+
     def restart(self, dies_at: int | None = None) -> None:
         """The machine starts again."""
         self.dead, self.events, self.dies_at = False, 0, dies_at
@@ -154,6 +162,8 @@ class Servers:
     other: bool = False
     opens: bool = False
     """True if they open what they get at once, so that nothing can be taken back."""
+    alone: tuple[int, ...] = ()
+    """Servers that say of a running study that it is over."""
     void: tuple[int, ...] = ()
     """Servers that sign that nothing was opened, once the study is over."""
     settles: tuple[int, ...] = (0, 1, 2)
@@ -208,6 +218,8 @@ class Servers:
         pid = [one.name for one in self.config.require_parties()].index(party.name)
         if self.reach:
             return ServerAnswer(party, None, self.reach, 0)
+        if pid in self.alone:
+            return ServerAnswer(party, None, "answered 410: it is over", HTTPStatus.GONE)
         if path == withdrawal_path(self.config.run.id):
             found = self._about_withdrawal(pid, party.name, method, headers)
             if found is not None:

@@ -23,9 +23,11 @@ from parties.mpc.submission.preview import Preview, preview
 from parties.mpc.submission.resubmit import (
     RefundSubmissions,
     Replacement,
+    RestoreCharge,
     fetch_return,
     refund_withdrawn,
     replace_submission,
+    study_over,
 )
 from parties.mpc.submission.submit import Submitted, previous_submission, submit
 from parties.observability.events import Progress
@@ -167,6 +169,7 @@ async def replace_rows(
         state=state,
         spend=spend,
         give_back=refunds_of(owner),
+        restore=restoration_of(owner),
         capacity=capacity,
         on_retry=lambda text: progress.event("retry", text),
     )
@@ -182,6 +185,16 @@ def refunds_of(owner: DataOwner, datasets: list[str] | None = None) -> RefundSub
                 datasets.extend(found)
 
     return give_back
+
+
+def restoration_of(owner: DataOwner) -> RestoreCharge:
+    """Returns a function that moves a charge back to a submission that could not be replaced any more."""
+
+    def restore(submission: str, replaced_by: Sequence[str]) -> None:
+        if owner.budget.exists():
+            OwnerBudget(owner.budget).restore(owner.config.digest(), submission, replaced_by)
+
+    return restore
 
 
 def _is_under_way(owner: DataOwner, before: tuple[str | None, bool] | None) -> bool:
@@ -220,15 +233,17 @@ async def _intend(owner: DataOwner, path: Path) -> _Intended:
 
 
 async def _require_not_returned(owner: DataOwner, path: Path) -> None:
-    """Raises NotEnrolled if servers have signed that a complete submission is not counted; its charge is given back.
+    """Raises NotEnrolled if servers have signed that a complete submission is not counted, or the study is over.
 
-    Servers that do not answer in time say nothing.
+    The charge is given back with the signatures alone. Servers that do not answer in time say nothing.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_RETURN_TIMEOUT_S):
             refunds = refunds_of(owner)
             found = await fetch_return(owner.config, owner.files, state=path, give_back=refunds)
-            if found is not None:
+            if found is not None and found.hopeless:
+                raise NotEnrolled(*study_over(found))
+            if found is not None and found.complete:
                 names = and_list(sorted(found.confirmed))
                 text = (
                     f"{names} have signed that nothing of the submission of {owner.name} is counted: what was charged "
@@ -240,7 +255,7 @@ async def _require_not_returned(owner: DataOwner, path: Path) -> None:
 async def _refused_for_good(owner: DataOwner, path: Path, error: NotEnrolled) -> NotEnrolled:
     """Gives the charge back if servers have signed that nothing was counted; returns the error, which says so then."""
     found = await fetch_return(owner.config, owner.files, state=path, give_back=refunds_of(owner))
-    if found is None:
+    if found is None or not found.complete:
         return error
     names = and_list(sorted(found.confirmed))
     text = f"{error}; {names} have signed that nothing of it was counted: what was charged is given back"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import (
+    CertificateError,
     NotEnrolled,
     StoreError,
     SubmissionRefused,
@@ -46,6 +47,7 @@ from parties.mpc.submission.submit import Submitted, submission_of, submit
 from parties.mpc.submission.withdrawal_client import (
     WithdrawalProgress,
     await_withdrawal,
+    check_proof,
     known_versions,
     sign_withdrawal,
 )
@@ -57,6 +59,8 @@ ChargeSubmission = Callable[[str, Sequence[str]], object]
 """Charges a submission (its digest), in place of the former ones."""
 RefundSubmissions = Callable[[Sequence[str], str], object]
 """Refunds the charges of submissions, by their digests, with the proof that nothing of them is counted."""
+RestoreCharge = Callable[[str, Sequence[str]], object]
+"""Moves a charge back to a submission, by its digest, from those that could not take its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,7 @@ async def replace_submission(
     state: Path,
     spend: ChargeSubmission,
     give_back: RefundSubmissions,
+    restore: RestoreCharge = lambda submission, replaced_by: None,
     capacity: int | None = None,
     on_retry: OnRetry = lambda _: None,
 ) -> Replacement:
@@ -153,7 +158,7 @@ async def replace_submission(
     except SubmissionRefused as error:
         if error.status != COUNTED_STATUS:
             raise
-        await _restore_former(config, files, state, formers)
+        await _restore_former(config, files, state, formers, restore=restore)
         raise WithdrawalTooLate(
             f"{error}. The former submission is counted, and stays so: nothing was replaced, and what is released of "
             "it was charged once"
@@ -191,7 +196,7 @@ async def withdraw(
         if found.counted:
             raise WithdrawalTooLate(_too_late(found))
         if found.closed:
-            raise NotEnrolled(*_over(found))
+            raise NotEnrolled(*study_over(found))
         if not found.confirmed and not found.waiting:
             said = "; ".join(f"{name}: {why}" for name, why in sorted(found.problems.items()))
             raise SubmitError(f"no server has taken the withdrawal: {said}. Nothing was given back")
@@ -209,6 +214,13 @@ def refund_withdrawn(
     """
     before = load_withdrawn(state, config.digest(), client)
     if before is not None:
+        try:
+            check_proof(config, client, before.proof, before.version)
+        except (ValueError, CertificateError) as error:
+            raise StoreError(
+                state,
+                f"has a withdrawal without proof ({error}); expected two servers' signatures, as they were received",
+            ) from error
         give_back(before.submissions, before.proof)
     return before
 
@@ -216,9 +228,10 @@ def refund_withdrawn(
 async def fetch_return(
     config: Config, files: CertificateFiles, *, state: Path, give_back: RefundSubmissions
 ) -> WithdrawalProgress | None:
-    """Refunds the submission in ``state`` if two servers have signed that it is settled; None if not.
+    """Asks the servers about the submission in ``state``, and refunds it if two have signed that it is settled.
 
-    It withdraws nothing. Raises StoreError, CertificateError.
+    It withdraws nothing. Returns their answers; None where nothing was submitted, or it was refunded before. Raises
+    StoreError, CertificateError.
     """
     client = load_identity(files).name
     if (
@@ -231,9 +244,8 @@ async def fetch_return(
         return None
     formers = _formers(config, client, state)
     found = await await_withdrawal(config, files, made.version, limit_s=0.0)
-    if not found.complete:
-        return None
-    await _settle(config, state, found, made=made, formers=formers, give_back=give_back)
+    if found.complete:
+        await _settle(config, state, found, made=made, formers=formers, give_back=give_back)
     return found
 
 
@@ -261,6 +273,7 @@ async def complete_replacement(
     state: Path,
     statuses: Sequence[SubmissionStatus],
     give_back: RefundSubmissions,
+    restore: RestoreCharge = lambda submission, replaced_by: None,
 ) -> WithdrawalProgress | None:
     """Completes a replacement: refunds settled versions, or restores a counted one; None if nothing is left to do.
 
@@ -274,7 +287,7 @@ async def complete_replacement(
         return None
     counted = {each.upload for each in statuses if each.counted}
     if any(former.upload in counted for former in formers.values()):
-        await _restore_former(config, files, state, formers)
+        await _restore_former(config, files, state, formers, restore=restore)
         return None
     found = await await_withdrawal(config, files, max(formers), limit_s=0.0)
     await _finish_withdrawal(found, state, formers, give_back)
@@ -318,13 +331,24 @@ async def _finish_withdrawal(
 
 
 async def _restore_former(
-    config: Config, files: CertificateFiles, state: Path, formers: dict[int, SavedSubmission]
+    config: Config,
+    files: CertificateFiles,
+    state: Path,
+    formers: dict[int, SavedSubmission],
+    *,
+    restore: RestoreCharge,
 ) -> None:
-    """Restores the counted former version's state file; the last one, if servers do not report any as counted."""
+    """Restores charge and state file of the counted former version; of the last one, if no server reports any."""
     statuses = await ask_submission_status(config, files)
     counted = {each.upload for each in statuses if each.counted}
     versions = [v for v, made in formers.items() if made.upload in counted] or list(formers)
     if versions:
+        last = saved_submission(config, load_identity(files).name, state)
+        others = [last, *(made for version, made in formers.items() if version != max(versions))]
+        replaced_by = [made.submission for made in others if made and made.submission]
+        # The charge first: after a kill in between, the next command finds the former file, and does both again.
+        if (submission := formers[max(versions)].submission) is not None:
+            await asyncio.to_thread(restore, submission, replaced_by)
         with disk_errors(state):
             _former_file(state, max(versions)).replace(state)
             sync(state.parent)
@@ -361,7 +385,7 @@ def _delete_formers(state: Path, formers: dict[int, SavedSubmission]) -> None:
             _former_file(state, version).unlink(missing_ok=True)
 
 
-def _over(found: WithdrawalProgress) -> tuple[str, int, str]:
+def study_over(found: WithdrawalProgress) -> tuple[str, int, str]:
     """Server, HTTP status and text of a study that is over, and not signed to be void by two servers."""
     said = [f"{name}: {why}" for name, why in sorted(found.closed.items())]
     said += [f"{name} has signed that nothing is counted" for name in sorted(found.confirmed)]

@@ -106,6 +106,22 @@ def _confirmed(said: object) -> tuple[int, ServerReceipt]:
     raise ValueError("not a proof: expected version, party, key and signature")
 
 
+def check_proof(config: Config, client: str, proof: str, version: int) -> None:
+    """Verifies that two servers of ``config`` have signed that nothing of ``client`` up to ``version`` is counted.
+
+    Raises ValueError, CertificateError.
+    """
+    found = WithdrawalProgress.from_proof(proof, version)
+    if found.client != client:
+        raise ValueError("it is another owner's")
+    for name, (covered, receipt) in found.confirmed.items():
+        if receipt.party != name or covered < version:
+            raise ValueError(f"the signature of {name} is for something else")
+        check_tombstone(receipt, _tombstone(config, client, covered), config)
+    if not found.complete:
+        raise ValueError(f"it has the signatures of {len(found.confirmed)} servers")
+
+
 def sign_withdrawal(config: Config, files: CertificateFiles, version: int) -> SignedWithdrawal:
     """Withdrawal of all versions up to ``version``, signed with the certificate's key. Raises CertificateError."""
     withdrawal = Withdrawal(config.run.id, config.digest(), load_identity(files).name, version)
