@@ -34,9 +34,10 @@ SCHEMA, CARD, TERMS, PACKAGE = "schema.json", "model-card.md", "terms.txt", "dat
 DOCUMENTS = (SCHEMA, CARD, TERMS, PACKAGE)
 """Documents that a bundle has besides the files of the run."""
 _FILES = (CONFIG_FILE, REPORT_FILE, PAGE_FILE, TABLE_FILE)
+CERTIFICATE_SUFFIXES = (".crt", ".pem")
 _FOLDERS = {
     TRANSCRIPTS: (".jsonl",),
-    CERTIFICATES: (".crt", ".pem"),
+    CERTIFICATES: CERTIFICATE_SUFFIXES,
     MODEL_FOLDER: (".json", ".npz"),
 }
 """File suffixes in each folder of a run; other files, such as keys, never go into a bundle."""

@@ -277,6 +277,12 @@ def test_package_made_anew_over_changed_files_fails(
     assert "has other trust than those of this run" in audit.checks[-1].detail
 
 
+def test_a_text_beside_the_certificates_fails(bundles: Mapping[str, Files], tmp_path: Path) -> None:
+    files = {**bundles["own"], "certificates/notes.txt": b"epsilon is 0.1"}
+    audit = audited(fitted(Change("certificates/notes.txt", "added", files)).files, tmp_path)
+    assert audit is None or failed(audit) == {"contents"}
+
+
 def test_documents_of_another_edition_are_named(
     bundles: Mapping[str, Files], tmp_path: Path
 ) -> None:

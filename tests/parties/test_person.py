@@ -17,6 +17,7 @@ from mechanisms.errors import DataError
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
 from mechanisms.units import row_guarantee
+from parties.audit.checks.documents import DEFAULT_TERMS
 from parties.cli.main import cli
 from parties.config import CertificateFiles, Config
 from parties.federation.algorithm import SiloContext
@@ -256,6 +257,27 @@ def test_reports_of_a_federation_say_who_has_checked_the_bound(
         trial=False,
     )
     assert "is the owners' word: nobody can see from masked sums" in " ".join(word)
+
+
+def test_what_is_not_private_promises_nothing(one_server: dict[str, CertificateFiles]) -> None:
+    sums = {"least_survivors": 6, "plain": 0}
+    result = {"sums": sums, "single_choosers": 0, "chosen_queries": 0, "ledger": []}
+    said = {
+        (variant, noise): " ".join(
+            flaim_trust(
+                flaim_config(one_server, {"flaim.variant": variant, "flaim.noise": noise}),
+                result,
+                trial=True,
+            )
+        )
+        for variant in ("oracle", "private")
+        for noise in ("server", "distributed")
+    }
+    promise = "guarantee"
+    for (variant, _), text in said.items():
+        assert (promise in text) == (variant == "private"), text
+        assert ("nothing here is private" in text) == (variant == "oracle")
+    assert "found is chance" not in DEFAULT_TERMS
 
 
 def test_more_rows_is_agreed_on_and_needs_a_key() -> None:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mechanisms.text_table import and_list
 from parties.audit.bundle import (
     CARD,
+    CERTIFICATE_SUFFIXES,
     CERTIFICATES,
     CONFIG_FILE,
     DOCUMENTS,
@@ -165,7 +166,7 @@ class Contents:
             return FileFinding(name, status, unchecked)
         if name in self._method.transcripts or self._is_sealed(name):
             return FileFinding(name, SEALED)
-        if folder == CERTIFICATES and name.count("/") == 1:
+        if folder == CERTIFICATES and name.count("/") == 1 and name.endswith(CERTIFICATE_SUFFIXES):
             pinned = self._is_pinned(self._folder / name)
             return FileFinding(
                 name, SEALED if pinned else UNCHECKED, () if pinned else (EVERYTHING,)

@@ -286,8 +286,8 @@ model of noisy counts; the model card says how private these are, and for whom.
 1. Use it to explore, to teach, to write and test programs, to plan studies, and for statistics that the model card
    calls it good for. Check what a decision or a publication rests on against the real tables, at their owners.
 2. Do not decide about a person by it, and do not take its rows for people.
-3. Do not try to find out whom it was made of, alone or with other data. It is of no use: with or without any one row
-   of the real tables nearly the same would have come out, so that whatever is found is chance.
+3. Do not try to find out whom it was made of, alone or with other data. The model card says how little the best
+   attacker could find, if it promises privacy at all.
 4. Whoever passes it on, or rows drawn from its model, passes on these terms and the model card.
 5. Name the study and the digest of its configuration wherever results are published.
 6. It comes without any warranty.

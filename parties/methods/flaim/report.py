@@ -218,18 +218,24 @@ def _sums_trust(config: Config, least: int) -> str:
 def trust_of(config: Config, result: Mapping[str, Any], *, trial: bool) -> tuple[str, ...]:
     """Returns the guarantees of a run, and their limits."""
     section = flaim_section(config)
+    # The oracle's choices used the pooled table: there is no guarantee to speak of.
+    private = section.variant != "oracle"
     least = result["sums"]["least_survivors"] or section.minimum
     sums = _sums_trust(config, least)
     if section.noise == "distributed":
-        noise = (
-            "Every client added noise before it masked its counts: no sum without noise was ever anywhere. The "
-            "guarantee holds against the server too; honest clients are needed, as many as the noise was made for."
-        )
+        noise = "Every client added noise before it masked its counts: no sum without noise was ever anywhere."
+        if private:
+            noise += (
+                " The guarantee holds against the server too; honest clients are needed, as many as the noise was made "
+                "for."
+            )
     else:
-        noise = (
-            "The server added the noise, after it had seen the sums. The guarantee holds against everybody else: "
-            "the other clients, the network, whoever gets the table, the model or this report. Not against the server."
-        )
+        noise = "The server added the noise, after it had seen the sums."
+        if private:
+            noise += (
+                " The guarantee holds against everybody else: the other clients, the network, whoever gets the table, "
+                "the model or this report. Not against the server."
+            )
     items = [sums, noise]
     if section.noise != "distributed" and result["single_choosers"]:
         items.append(
@@ -242,19 +248,21 @@ def trust_of(config: Config, result: Mapping[str, Any], *, trial: bool) -> tuple
             f"{result['sums']['plain']} sums were of one or two clients that had chosen a query nobody else had; "
             'they went to the server bare (grouping = "query"), which then added the noise.'
         )
-    selects = section.variant in ("naive", "oracle", "private")
-    items.append(_CHOICES_PRIVATE if selects else _CHOICES_FREE)
+    if private:
+        selects = section.variant in ("naive", "private")
+        items.append(_CHOICES_PRIVATE if selects else _CHOICES_FREE)
     settings = settings_of(config)
     if settings.turns < settings.rounds:
         items.append(
             f"Clients took turns: each was in the sums of {settings.turns} of {settings.rounds} rounds at most, which "
             "the budget is for. Each one's own ledger refuses more."
         )
-    if section.variant == "oracle":
+    if not private:
         items.append(
-            "Variant oracle is an experiment: its choices used the pooled table without noise."
+            "Variant oracle is an experiment: its choices used the pooled table without noise, so that nothing here is "
+            "private. A client that sends other counts than its own can bend the result."
         )
-    if config.run.unit == PERSON:
+    elif config.run.unit == PERSON:
         items += [
             *unit_trust(config, MASKED),
             "A client that sends other counts can bend the result.",
