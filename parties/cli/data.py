@@ -212,6 +212,10 @@ def sample(
 
 
 _CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"
+_OF_A_TRIAL = (
+    "This run was made on one machine, and is in no owner's budget. If its table is of real people, publishing it spends "
+    "their privacy like any release: keep account of its epsilon."
+)
 
 
 @click.command(epilog="Example: syncret bundle runs/stays --out stays.zip")
@@ -283,8 +287,9 @@ def bundle(
     released = measured_config(loaded, run).domain
     made = documents(loaded, report, terms=_terms(terms, loaded), domain=released)
     texts = published | made
-    # Paths of keys and certificates, and a server's cluster, are not for publication.
-    texts[_CONFIG] = loaded.override({"tls": None, "compute": None}).resolved_toml().encode()
+    # Paths of keys and certificates, a server's cluster and an owner's proxy are not for publication.
+    own = {"tls": None, "compute": None, "network": None}
+    texts[_CONFIG] = loaded.override(own).resolved_toml().encode()
     packed = [
         BundledFile(name, len(text), hashlib.sha256(text).hexdigest())
         for name, text in texts.items()
@@ -303,6 +308,8 @@ def bundle(
     else:
         check = f"check it with: syncret audit {out}" if signed else "nothing in it is signed"
         click.echo(f"{len(names)} files are in {out}; {check}")
+    if "not_private" in report:
+        click.echo(_OF_A_TRIAL, err=True)
 
 
 def _public_report(

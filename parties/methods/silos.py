@@ -43,7 +43,7 @@ def _write_report(config: Config, folder: Path) -> None:
         shutil.copyfile(transcript, folder / "transcripts" / "server.jsonl")
         for name, source in (("ca.crt", files.ca), (f"{files.cert.stem}.crt", files.cert)):
             shutil.copyfile(source, folder / "certificates" / name)
-    public = config.override({"tls": None, "compute": None})
+    public = config.override({"tls": None, "compute": None, "network": None})
     write_atomic(folder / "config.toml", public.resolved_toml())
 
 
