@@ -213,8 +213,8 @@ def sample(
 
 _CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"
 _OF_A_TRIAL = (
-    "This run was made on one machine, and is in no owner's budget. If its table is of real people, publishing it spends "
-    "their privacy like any release: keep account of its epsilon."
+    "This run was made on one machine, and is in no owner's budget. If its table is of real people, publishing it "
+    "spends their privacy like any release: keep account of its epsilon."
 )
 
 
@@ -308,7 +308,7 @@ def bundle(
     else:
         check = f"check it with: syncret audit {out}" if signed else "nothing in it is signed"
         click.echo(f"{len(names)} files are in {out}; {check}")
-    if "not_private" in report:
+    if report and "not_private" in report:
         click.echo(_OF_A_TRIAL, err=True)
 
 

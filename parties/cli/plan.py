@@ -38,7 +38,7 @@ from parties.mpc.planning.resources import (
 )
 from parties.mpc.planning.validation import check_memory, gigabytes_text, validate_run
 from parties.observability.heartbeat import duration_text
-from parties.report.attacker import AttackerBound, delta_text, percent
+from parties.report.attacker import AttackerBound, delta_text, percent, weakness_text
 from parties.report.privacy_text import NOT_PRIVATE_TEXT
 from parties.session.study import Study
 
@@ -408,10 +408,11 @@ def _attacker(made: ResourcePlan) -> str:
         return NOT_PRIVATE_TEXT
     one, ten = (percent(made.attacker.found_at_most(share)) for share in (0.01, 0.1))
     who = made.config.run.unit
-    return (
+    said = (
         f"an attacker who falsely suspects 1 % of the absent finds at most {one} of the present; with 10 %, {ten} "
         f"(present: a {who})"
     )
+    return ". ".join(filter(None, [said, weakness_text(made.attacker, who)]))
 
 
 def _other_accounting(made: ResourcePlan) -> str:

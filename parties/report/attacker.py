@@ -104,11 +104,15 @@ def attacker_text(bound: AttackerBound, who: str) -> str:
         f"this {who} was there. If it falsely suspects 1 % of the absent, it finds at most {percent(one)} of the "
         f"present; if it falsely suspects 10 %, at most {percent(ten)}. Guessing finds 1 % and 10 %."
     )
+    return " ".join(filter(None, [said, weakness_text(bound, who)]))
+
+
+def weakness_text(bound: AttackerBound, who: str) -> str:
+    """Returns a sentence on a bound that protects a single ``who`` weakly, or hardly at all; "" for others."""
+    one = bound.found_at_most(0.01)
     if one >= _NONE:
-        return f"{said} That protects a single {who} hardly at all: handle the table like the real one."
-    if one >= _WEAK:
-        return f"{said} That is weak protection for a single {who}."
-    return said
+        return f"That protects a single {who} hardly at all: handle the table like the real one."
+    return f"That is weak protection for a single {who}." if one >= _WEAK else ""
 
 
 def delta_text(delta: float, rows: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from click.testing import CliRunner
 
 from mechanisms.accounting import ZCDP, rho_from_epsilon_delta
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget
@@ -223,3 +224,16 @@ def test_plan_says_what_an_attacker_finds(
     path.write_text(tomli_w.dumps(make_config({"run.delta": 0.02}).to_dict()))
     assert run_command_line(cli, ["plan", str(path)]) == Status.DONE
     assert "WARNING         Delta is large" in capsys.readouterr().out
+
+
+def test_plan_has_the_words_of_a_report_for_a_large_epsilon(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    said = {}
+    for epsilon in (1.0, 6.0, 30.0):
+        path.write_text(make_config({"run.epsilon": epsilon}).resolved_toml())
+        shown = CliRunner().invoke(cli, ["plan", str(path)])
+        assert shown.exit_code == 0, shown.output
+        said[epsilon] = " ".join(shown.output.split())
+    assert "weak" not in said[1.0]
+    assert "That is weak protection for a single row." in said[6.0]
+    assert "hardly at all: handle the table like the real one." in said[30.0]
