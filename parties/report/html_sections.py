@@ -15,6 +15,7 @@ from parties.report import figures as draw
 from parties.report.claimed import claims_values
 from parties.report.document import items, number, optional, section, tables
 from parties.report.figures import format_bytes
+from parties.report.glance import matrix, scale
 from parties.report.likely import likely_error_text
 from parties.report.model import NOT_PRIVATE
 from parties.report.quality import AT_MOST
@@ -54,6 +55,8 @@ def quality_values(report: Mapping[str, object]) -> Values | None:
     queries = [m for m in marginals if m["query"]]
     others = [m for m in marginals if not m["query"]]
     return {
+        "scale": scale(quality),
+        "matrix": matrix(quality),
         "verdict": _verdict(quality),
         "truth": _truth(quality),
         "text": rows,

@@ -9,6 +9,7 @@ outside resource, so opening it sends nothing to anyone. No secret value may com
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import jinja2
@@ -27,6 +28,7 @@ def page_templates(module: str) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters["shown"] = _shown
+    environment.filters["zip"] = partial(zip, strict=True)
     return environment
 
 

@@ -65,20 +65,25 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
     return {"good_for": good, "not_for": bad, "confidence": [sure]}
 
 
-class _ColumnClaims:
-    """Claims on columns, as the additional error in values of a marginal beyond that of its cells."""
+def marks(quality: Mapping[str, Any]) -> dict[tuple[str, ...], float | None]:
+    """Returns the share of the rows that each column and pair may be off by, as the verdict counts it.
 
-    def __init__(self, domain: Domain, claims: Sequence[Claim]) -> None:
+    None stands for columns of which one cell is too much to promise anything, whatever the errors of cells are.
+    """
+    losses = _Losses(quality.get("columns", ()))
+    some = [m for m in quality["marginals"] if len(m["columns"]) <= 2]
+    return {tuple(m["columns"]): losses.off(m) if losses.trusted(m) else None for m in some}
+
+
+class _Losses:
+    """Claims on columns, as the additional error in values of a marginal beyond that of its cells.
+
+    ``wide`` are columns with a cell of more than one value.
+    """
+
+    def __init__(self, claims: Sequence[Claim], wide: frozenset[str] = frozenset()) -> None:
         self._claims = {claim["column"]: claim for claim in claims}
-        self._open = {
-            column.name: open_ends(column)
-            for column in domain.columns
-            if not isinstance(column, Categorical)
-        }
-        self._wide = frozenset(_binned(domain))
-        self._measured = frozenset(
-            column.name for column in domain.columns if private_of(column) is not None
-        )
+        self._wide = wide
 
     def off(self, marginal: Marginal) -> float:
         """Returns the share of the rows that may be elsewhere: a column's claim, else cells plus losses of columns.
@@ -92,7 +97,37 @@ class _ColumnClaims:
 
     def trusted(self, marginal: Marginal) -> bool:
         """True if no column of the marginal is for the most part in one cell."""
-        return not any(self._in_one(name, MOST) for name in marginal["columns"])
+        return not any(self._too_much(name, MOST) for name in marginal["columns"])
+
+    def _lost(self, name: str) -> float:
+        """Returns the loss of a marginal in one column's bins; 1 for wide bins without a claim."""
+        claim = self._claims.get(name)
+        return float(name in self._wide) if claim is None else float(claim.get("bin_lost", 0.0))
+
+    def _too_much(self, name: str, rows: float) -> str:
+        """Returns the claim's key of a cell with over ``rows`` of a column's rows or MOST of its range; "" if none."""
+        claim = self._claims.get(name)
+        if claim is None:
+            return ""
+        heaviest, widest = claim.get("heaviest"), claim.get("widest")
+        if heaviest is not None and claim["lost"] > rows:
+            return "heaviest"
+        return "widest" if widest is not None and widest["of_range"] > MOST else ""
+
+
+class _ColumnClaims(_Losses):
+    """The same with the domain's columns, and sentences on cells that are too much of a column."""
+
+    def __init__(self, domain: Domain, claims: Sequence[Claim]) -> None:
+        super().__init__(claims, frozenset(_binned(domain)))
+        self._open = {
+            column.name: open_ends(column)
+            for column in domain.columns
+            if not isinstance(column, Categorical)
+        }
+        self._measured = frozenset(
+            column.name for column in domain.columns if private_of(column) is not None
+        )
 
     def coarse(self) -> list[str]:
         """Returns a sentence for each column of which one cell is most of the range, or has too many of the rows."""
@@ -101,11 +136,6 @@ class _ColumnClaims:
         return found[:_NAMED] + (
             [f"{more} more columns of which one bin has too much."] if more > 0 else []
         )
-
-    def _lost(self, name: str) -> float:
-        """Returns the loss of a marginal in one column's bins; 1 for wide bins without a claim."""
-        claim = self._claims.get(name)
-        return float(name in self._wide) if claim is None else float(claim.get("bin_lost", 0.0))
 
     def _bin(self, name: str, ends: Claim) -> str:
         """Returns a bin in words; one that reaches to an end of a public grid has no bound there."""
@@ -116,16 +146,15 @@ class _ColumnClaims:
 
     def _in_one(self, name: str, rows: float) -> str:
         """Returns a sentence on a column if one cell has over ``rows`` of its rows or MOST of its range; else ""."""
-        claim = self._claims.get(name)
-        if claim is None:
+        which = self._too_much(name, rows)
+        if not which:
             return ""
-        heaviest, widest = claim.get("heaviest"), claim.get("widest")
-        if heaviest is not None and claim["lost"] > rows:
-            what = f"{self._bin(name, heaviest)}, has {claim['lost']:.0%} of the rows"
-        elif widest is not None and widest["of_range"] > MOST:
-            what = f"{self._bin(name, widest)}, is {widest['of_range']:.0%} of the range"
+        claim = self._claims[name]
+        what = self._bin(name, claim[which])
+        if which == "heaviest":
+            what += f", has {claim['lost']:.0%} of the rows"
         else:
-            return ""
+            what += f", is {claim['widest']['of_range']:.0%} of the range"
         if name in self._measured:
             # The run chose these bins; more bins need more rows or more epsilon.
             remedy = "More rows or a larger epsilon would give its private bins more cells."
