@@ -35,7 +35,7 @@ def _shifted():
 
 time.time = _shifted
 parties.identity.tls._now = lambda: datetime.datetime.fromtimestamp(_shifted(), datetime.UTC)
-parties.service.attempts.LONGEST_PAUSE_S = 1.0
+parties.service.attempts.LONGEST_PAUSE_S = 3.0
 parties.service.attempts.MAX_FAILURES = 1
 '''
 MAX_FAILURES = 1

@@ -249,8 +249,8 @@ def _played(owner: MpcOwner, steps: list[Step], dies_at: int | None, *, again: b
     return owner.machine.events
 
 
-EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
-"""Kills at every third event, of each ending at others; at all of them in the slow tests."""
+EVERY = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+"""Kills at every fifth event, of each ending at others; at all of them in the slow tests."""
 
 
 def _kills(ending: str, events: int, every: int) -> range:

@@ -330,7 +330,7 @@ async def test_a_client_of_flaim_hears_what_a_proxy_wants(
 
 
 def test_a_bundle_has_no_proxy(tmp_path: Path) -> None:
-    """Whose proxy it is, and where its login lies, is nobody else's."""
+    """The proxy and the login are the owner's own."""
     own = with_proxy(make_config(), "http://box.example:3128", tmp_path / "login")
     public = own.override({"tls": None, "compute": None, "network": None})
     assert "box.example" in own.resolved_toml()
