@@ -2,8 +2,8 @@
 
 Every part of a ``Dialect`` that is None is recognised:
 
-- Encoding: a byte order mark decides. Without one: UTF-8 if the bytes are valid; UTF-16 if every other byte is zero;
-  else Latin-1, with the signs of Windows (cp1252) where Latin-1 has only control characters.
+- Encoding: a byte order mark decides. Without one: UTF-8 if the bytes are valid; else the one that
+  `mechanisms.encodings` recognises. Nothing is guessed: where several are likely, one has to be given.
 - Delimiter: of comma, semicolon, tab and bar the one that splits the header and every row alike, into most columns; if
   there is none, the one that at least half of the rows agree with; else the one that nine tenths of the rows below the
   lines of a title agree with; else runs of blanks, if they make three columns or more of which one has numbers; else
@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from mechanisms.encodings import UnclearEncoding, recognise_encoding, utf16_of
 from mechanisms.errors import DataError
 
 COMMA, SEMICOLON, TAB, BAR, BLANK = ",", ";", "\t", "|", " "
@@ -37,8 +38,8 @@ _SAMPLE_ROWS = 500
 _SAMPLE_CHARACTERS = 1 << 20
 _TITLE_LINES, _LEAST_ROWS, _AGREED = 50, 3, 0.9
 """Most lines of a title; fewest rows below it, header included; share of those rows with one width."""
-_FALLBACKS, _ENOUGH_SIGNS = ("cp1252", "latin-1"), 20
-"""Encodings of bytes that are not UTF-8; fewest signs beyond ASCII that are UTF-8, for each byte that is not."""
+_ENOUGH_SIGNS = 20
+"""Fewest signs beyond ASCII that are UTF-8, for each byte that is not, in a text that is UTF-8 but for these bytes."""
 _BROKEN, _PLAIN_SIGNS = re.compile("[\udc80-\udcff]"), re.compile("[\x00-\x7f]+")
 _SAID = re.compile(r'"?sep=(.)"?(\r\n|\r|\n)', re.IGNORECASE)
 
@@ -85,7 +86,8 @@ class Dialect:
                 codecs.lookup(self.encoding)
             except LookupError:
                 raise DataError(
-                    f"encoding {self.encoding!r} is unknown; utf-8, utf-16, latin-1 and cp1252 are usual"
+                    f"encoding {self.encoding!r} is unknown; utf-8, utf-16, cp1252, cp1250, cp1251, cp932, gb18030, "
+                    "big5 and cp949 are usual"
                 ) from None
 
     def __str__(self) -> str:
@@ -101,7 +103,10 @@ PLAIN = Dialect(COMMA, ".", "utf-8", '"', header_line=1, as_is=True)
 
 
 def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
-    """Returns the text and its encoding. Raises ``UnicodeDecodeError`` if a given encoding is wrong."""
+    """Returns the text and its encoding.
+
+    Raises ``UnicodeDecodeError`` if a given encoding is wrong, and ``UnclearEncoding`` if none is recognised.
+    """
     if encoding is not None:
         return content.decode(encoding).removeprefix("\ufeff"), encoding
     for mark, name in (
@@ -113,21 +118,23 @@ def decode_text(content: bytes, encoding: str | None) -> tuple[str, str]:
     ):
         if content.startswith(mark):
             return content.decode(name), name
-    for name in _likely(content):
-        try:
-            return content.decode(name), name
-        except UnicodeDecodeError:
-            continue
-    return content.decode("latin-1"), "latin-1"
+    name = utf16_of(content)
+    if name:
+        return content.decode(name), name
+    try:
+        return content.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError as error:
+        if line := _broken_line(content):
+            raise UnclearEncoding(
+                "a byte is not UTF-8, as the rest of the file is; mend it there, or give the file's --encoding",
+                line,
+            ) from error
+    name = recognise_encoding(content)
+    return content.decode(name), name
 
 
-def broken_line(content: bytes, encoding: str) -> int:
-    """Returns the first line with a byte that is not UTF-8, if nearly all other signs are; 0 for other texts.
-
-    ``encoding`` is the one that was recognised: a file that is all UTF-8 has no such line.
-    """
-    if encoding not in _FALLBACKS:
-        return 0
+def _broken_line(content: bytes) -> int:
+    """Returns the first line with a byte that is not UTF-8, if nearly all other signs are; 0 for other texts."""
     text = content.decode("utf-8", "surrogateescape")
     first = _BROKEN.search(text)
     signs = len(_PLAIN_SIGNS.sub("", text))
@@ -160,15 +167,6 @@ def read_decimals(rows: list[Row], dialect: Dialect) -> tuple[str, frozenset[int
     if decimal != COMMA:
         return decimal, frozenset()
     return decimal, frozenset(_read_commas(rows, everywhere=dialect.decimal == COMMA))
-
-
-def _likely(content: bytes) -> list[str]:
-    """Returns the encodings to try in turn, for bytes without a byte order mark."""
-    sample = content[: 1 << 16]
-    zeros = sample.count(0)
-    if zeros * 4 < len(sample) or not sample:
-        return ["utf-8", "cp1252"]
-    return ["utf-16-le" if sample[1::2].count(0) > sample[0::2].count(0) else "utf-16-be"]
 
 
 def _rows(text: str, delimiter: str, quote: str) -> Iterator[Row]:

@@ -23,12 +23,12 @@ from mechanisms.dialect import (
     TAB,
     Dialect,
     Row,
-    broken_line,
     decode_text,
     parse_rows,
     read_decimals,
 )
 from mechanisms.domain import Domain
+from mechanisms.encodings import UnclearEncoding
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
 from mechanisms.header import table_of
@@ -113,11 +113,8 @@ def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:
         raise DataError(
             f"{where}: is not {expected} text; give its --encoding, or save the table as UTF-8"
         ) from error
-    if dialect.encoding is None and (line := broken_line(content.data, encoding)):
-        raise DataError(
-            f"{where}, line {line}: a byte is not UTF-8, as the rest of the file is; mend it there, or give the file's "
-            "--encoding"
-        )
+    except UnclearEncoding as error:
+        raise DataError(f"{where}{error.place}: {error}") from error
     try:
         rows, found = parse_rows(text, dialect)
     except csv.Error as error:

@@ -136,7 +136,9 @@ _OPTIONS = (
         help="Decimal sign; by default recognised.",
     ),
     click.option(
-        "--encoding", default=None, help="utf-8, latin-1, utf-16 ...; by default recognised."
+        "--encoding",
+        default=None,
+        help="utf-8, cp1252, cp1251, cp932, gb18030 ...; by default recognised, or asked for.",
     ),
     click.option(
         "--header-line",

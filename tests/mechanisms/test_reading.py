@@ -161,7 +161,11 @@ def test_read_table_refuses_bytes_that_are_not_of_the_given_encoding(tmp_path: P
     path.write_bytes(b"a,b\n\xff,2\n")
     with pytest.raises(DataError, match="is not UTF-8 text; give its --encoding"):
         read_table(TableSource(str(path), dialect=Dialect(encoding="utf-8")))
-    assert read_table(path)["a"].tolist() == ["ÿ"]
+    with pytest.raises(DataError, match=r"table\.csv: is not UTF-8, and its encoding is not clear"):
+        read_table(path)
+    assert read_table(TableSource(str(path), dialect=Dialect(encoding="cp1252")))["a"].tolist() == [
+        "ÿ"
+    ]
 
 
 @pytest.mark.parametrize(
