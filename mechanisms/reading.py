@@ -45,15 +45,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_text(source: str | Path | TableSource) -> TextTable:
+def read_text(source: str | Path | TableSource, data: bytes | None = None) -> TextTable:
     """Returns the rows of a table as strings, with their lines in the file.
 
     Blanks around values and empty lines are dropped; every other value stays as written, except decimal commas.
+    ``data`` are the bytes of the file if they have been read.
 
     Raises ``DataError`` if the table cannot be read, is not of its kind, names a column twice, or has a row of another
     length than the header. A header alone is a table without rows.
     """
-    return read_recognised(source)[0]
+    return read_recognised(source, data)[0]
 
 
 def read_table(source: str | Path | TableSource) -> pd.DataFrame:
@@ -61,7 +62,9 @@ def read_table(source: str | Path | TableSource) -> pd.DataFrame:
     return read_text(source).frame()
 
 
-def read_recognised(source: str | Path | TableSource) -> tuple[TextTable, str]:
+def read_recognised(
+    source: str | Path | TableSource, data: bytes | None = None
+) -> tuple[TextTable, str]:
     """Returns ``read_text``, and the recognised dialect or kind in words."""
     if not isinstance(source, TableSource):
         source = TableSource(str(source))
@@ -69,7 +72,7 @@ def read_recognised(source: str | Path | TableSource) -> tuple[TextTable, str]:
         return _read_database(source)
     path = Path(source.location)
     check_installed(path)
-    content = unpacked(path, source.sheet)
+    content = unpacked(path, source.sheet, data)
     kind = kind_of(content)
     if kind == EXCEL:
         return read_workbook(content, source.sheet, source.dialect.header_line)

@@ -46,14 +46,16 @@ class Content:
     where: str
 
 
-def unpacked(path: Path, member: str | None = None) -> Content:
+def unpacked(path: Path, member: str | None = None, data: bytes | None = None) -> Content:
     """Returns the content of a file without its compression; ``member`` names the file of an archive.
+
+    ``data`` are the file's bytes if they have been read.
 
     Raises ``DataError`` if the file cannot be read, unpacks to too much, or is an archive of several tables.
     """
     where = str(path)
     try:
-        data = path.read_bytes()
+        data = path.read_bytes() if data is None else data
     except OSError as error:
         raise DataError(f"{where}: cannot be read: {error.strerror or error}") from error
     content = Content(data, path.name, where)

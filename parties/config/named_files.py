@@ -128,9 +128,10 @@ def _named_in(document: Mapping[str, object], path: Path) -> Iterator[NamedFile]
 def _read_implied(file: NamedFile) -> None:
     """Copies the table of an implied column, so that all parties agree on its content."""
     column, wanted = file.column, [file.column["implied_by"], file.column.get("name")]
-    file.content()
+    # The bytes that are hashed are those that are read.
+    data = file.content()
     try:
-        table = read_text(TableSource(str(file.path), dialect=_IMPLIED_FORMAT))
+        table = read_text(TableSource(str(file.path), dialect=_IMPLIED_FORMAT), data)
     except MechanismError as error:
         raise ConfigError(str(file.config), "column.table", str(error)) from error
     if sorted(table.columns) != sorted(map(str, wanted)) or "values" in column:
