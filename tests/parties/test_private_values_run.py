@@ -6,6 +6,7 @@ import io
 import json
 import math
 import zipfile
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import TrialRequest, load_trial
 from parties.mpc.estimation import make_estimator
+from parties.mpc.planning import validation
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.planning.validation import validate_run
 from parties.observability.events import Progress, TextLines
@@ -175,6 +177,17 @@ def test_audit_catches_a_category_that_the_counts_do_not_show(
 def test_counts_are_refused_beside_private_values() -> None:
     with pytest.raises(ConfigError, match=r"run.input.*values = \"private\".*'cost'.*\"rows\""):
         validate_run(Study.of(make_config(PRIVATE | {"run.input": "counts"})))
+
+
+def test_too_many_cells_beside_private_values_are_not_sent_as_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(validation, "MAX_CELLS", 50)
+    with pytest.raises(
+        ConfigError, match=r"run.input.*\"auto\".*at most 50, or a smaller coarse"
+    ) as caught:
+        validate_run(Study.of(make_config(PRIVATE)))
+    assert '"counts"' not in str(caught.value)
 
 
 def share_of_round_0(config: Config) -> float:
@@ -346,7 +359,9 @@ def test_a_list_of_candidates_goes_where_its_config_goes(tmp_path: Path) -> None
         load_config(tmp_path / "s" / "study.toml")
 
 
-def test_a_table_of_an_implied_column_goes_where_its_config_goes(tmp_path: Path) -> None:
+def test_a_table_of_an_implied_column_goes_where_its_config_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     implied = (
         '\n[[column]]\nname = "sexes"\nimplied_by = "sex"\ntable = "sexes.csv"  # by the form\n'
     )
@@ -358,6 +373,13 @@ def test_a_table_of_an_implied_column_goes_where_its_config_goes(tmp_path: Path)
     options = {"authority": tmp_path / "authority", "valid_days": 9}
     founded = create_study(study, cards_of("distaim", tmp_path), out=tmp_path / "s", **options)
     assert founded.domain.implied[0].values == (("f", "female"), ("m", "male"))
+    # The bytes that are hashed are those that are read: a file that changes in between is not mixed up.
+    read = Counter[str]()
+    first = Path.read_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda path: read.update([path.name]) or first(path))
+        load_config(tmp_path / "s" / "study.toml")
+    assert read["sexes.csv"] == 1
     (tmp_path / "s" / "sexes.csv").write_text("sex,sexes\nf,male\nm,female\n")
     with pytest.raises(ConfigError, match=r"column.table: is 'sexes.csv'.*is another file"):
         load_config(tmp_path / "s" / "study.toml")

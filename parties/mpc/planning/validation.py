@@ -127,7 +127,7 @@ def _check_private(config: Config) -> None:
             "run.input",
             f'is "{COUNTS_INPUT}" beside {_private_key(config, private[0])} = "{PRIVATE}" in column '
             f"{config.domain.names[private[0]]!r}, which are chosen after owners have sent; expected "
-            f'"{ROWS_INPUT}"',
+            f'"{ROWS_INPUT}", or low and high, or categories, that are public',
         )
 
 
@@ -202,13 +202,15 @@ def _check_bounded_cells(study: Study) -> None:
 def _check_counting(study: Study) -> None:
     """Raises ConfigError for more cells than servers can count at once."""
     cells = study.workload.maximal_cells
-    only_rows = study.config.run.input == ROWS_INPUT or bool(unmeasured(study.config.domain))
-    if only_rows and cells > MAX_CELLS:
+    private = bool(unmeasured(study.config.domain))
+    if cells > MAX_CELLS and (private or study.config.run.input == ROWS_INPUT):
+        # Owners cannot count cells that round 0 chooses.
+        remedy = f"a smaller coarse, or {FEWER_CELLS}" if private else f'input = "{COUNTS_INPUT}"'
         raise ConfigError(
             study.config.source,
             "run.input",
-            f'is "{ROWS_INPUT}", which has servers count {cells} cells; expected at most {MAX_CELLS}, or input = '
-            f'"{COUNTS_INPUT}"',
+            f'is "{study.config.run.input}", which has servers count {cells} cells; expected at most {MAX_CELLS}, or '
+            f"{remedy}",
         )
 
 
