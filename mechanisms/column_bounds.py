@@ -83,8 +83,8 @@ def value_cells(column: Ordered, *, fine: bool = False) -> ValueCells:
     if not isinstance(column, Real):
         return ValueCells(cells.ranges, atoms)
     if column.decimals is not None:
-        unit = 10**column.decimals
-        return ValueCells(tuple((low / unit, high / unit) for low, high in cells.ranges), atoms)
+        ends = tuple((column.value_of(low), column.value_of(high)) for low, high in cells.ranges)
+        return ValueCells(ends, atoms)
     # Without decimals a bin contains all doubles up to its upper edge, and an atom one double.
     edges = column.bin_edges
     ranges: dict[int, tuple[float, float]] = {

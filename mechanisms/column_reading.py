@@ -33,7 +33,7 @@ _KEYS = {
     | _MEASURED
     | {"values", "candidates"},
     "integer": _BINNED | _PRIVATE | {"values", "scale", "format", "endings"},
-    "real": _BINNED | _PRIVATE | {"values", "scale", "decimals", "format", "endings"},
+    "real": _BINNED | _PRIVATE | {"values", "scale", "decimals", "digits", "format", "endings"},
     "date": _BINNED | _PRIVATE | {"values", "unit", "format"},
     "datetime": _BINNED | _PRIVATE | {"values", "unit", "format"},
 }
@@ -167,6 +167,7 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
         _format(where, table),
         _marks(where, table),
         _endings(table),
+        _value(where, table, "digits", int) if "digits" in table else None,
     )
 
 

@@ -22,7 +22,7 @@ from mechanisms.moments import moment_of
 from mechanisms.numbers import Integer, Real
 from mechanisms.spelling import spelt_number
 from mechanisms.text_table import TextTable
-from mechanisms.written import multiple_of, parse_number, parse_whole
+from mechanisms.written import parse_number, parse_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,6 +89,8 @@ def number_text(column: Column, number: float) -> str:
         return column.shape.write(moment_of(int(number), column.unit))
     if isinstance(column, Integer):
         return column.text_of(int(number))
+    if isinstance(column, Real) and column.digits is not None:
+        return column.text_of(column.multiple(repr(float(number))) or 0)
     if isinstance(column, Real) and column.decimals is not None:
         return column.text_of(round(number * 10**column.decimals))
     return spelt_number(column.form, f"{number:.15g}") if isinstance(column, Real) else str(number)
@@ -107,8 +109,8 @@ def number_of(column: Integer | Real | Moment, value: str) -> float:
     elif column.decimals is None:
         number = parse_number(column.plain(value))
     else:
-        multiple = multiple_of(column.plain(value), column.decimals)
-        number = None if multiple is None else multiple / 10**column.decimals
+        multiple = column.multiple(column.plain(value))
+        number = None if multiple is None else column.value_of(multiple)
     if number is None:
         raise ValueError(f"column {column.name!r} has a value that is no {column.kind}")
     return number

@@ -13,7 +13,7 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -24,7 +24,15 @@ from statistics import median
 from typing import TypeAlias
 
 from mechanisms.date_patterns import Pattern
-from mechanisms.discretising import SENTINELS, shape_of
+from mechanisms.digits import (
+    MAX_DIGITS,
+    MOST_DECIMALS,
+    at_place,
+    largest_place,
+    place_of,
+    place_of_text,
+)
+from mechanisms.discretising import SENTINELS, Shape, roundest, shape_of
 from mechanisms.domain import (
     DEFAULT_MISSING_VALUES,
     Categorical,
@@ -73,7 +81,7 @@ from mechanisms.recognising import (
 from mechanisms.recognising_moments import MomentReading, read_moments
 from mechanisms.scale_free import form_of_bounds
 from mechanisms.source import TableSource
-from mechanisms.spelling import Clock, spelling_of
+from mechanisms.spelling import Clock, Numeral, spelling_of
 from mechanisms.split_columns import NO, YES, SplitColumn
 from mechanisms.split_draft import separator_of, split_of
 from mechanisms.text_format import TextFormat
@@ -115,6 +123,8 @@ MOST_SPELLINGS = 4
 DISTINCT_MOMENTS = 5
 """Fewest different moments that can show that all lie on the first of a month."""
 
+DECADES = 10_000
+"""Ratio of large to small numbers from which numbers that a program wrote with powers of ten keep their digits."""
 NOISY_DIGITS, NOISE = 15, 4e-15
 """Significant digits from which the last ones may be noise of binary fractions, and the noise's relative size."""
 
@@ -513,7 +523,7 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
         drafted = _of_a_day(_draft_integer(numbers, whole), reading.form, max(whole.values()))
     else:
         reals = {value: x for value in counts if (x := parse_number(value)) is not None}
-        drafted = _draft_real(numbers, reals)
+        drafted = _draft_real(numbers, reals, reading)
     clock = spelling_of(reading.form) if reading.form else None
     if isinstance(clock, Clock):
         # Minutes and seconds have endings of an hour's or a minute's, hours and days none.
@@ -551,31 +561,86 @@ def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:
     )
 
 
-def _draft_real(column: _Column, reals: Mapping[str, float]) -> Real:
+def _draft_real(column: _Column, reals: Mapping[str, float], reading: NumberReading) -> Real:
     places, multiples = _multiples(column, reals, RARE)
     if not _tell_apart(reals, multiples):
         places, multiples = _multiples(column, reals, 0.0)
     largest = max(map(abs, multiples.values()))
     if largest >= _MOST_MULTIPLE or not _tell_apart(reals, multiples):
         # Numbers too large, or too small beside the largest of them, to be multiples of anything in 64 bits.
+        if len(reals) >= FEWEST_APART:
+            return _draft_floating(column, reals)
         low, high = min(reals.values()), max(reals.values())
         return Real(column.name, low, high if high > low else low + 1, missing=column.missing)
+    numeral = reading.spelling
+    power = numeral.power if isinstance(numeral, Numeral) else ""
+    if power and (power[0] != "[" or _spreads(multiples.values())):
+        return _draft_floating(column, reals)
     rows = _rows_of(column, multiples)
     found = shape_of(rows, marks={mark * 10**places for mark in SENTINELS})
-    unit = 10**places
-    high = found.high if found.high > found.low else found.low + unit
-    return Real(
-        column.name,
-        found.low / unit,
-        high / unit,
-        found.bins,
-        missing=column.missing,
-        edges=tuple(edge / unit for edge in found.edges),
-        atoms=tuple(atom / unit for atom in found.atoms),
-        decimals=places,
-        within=tuple(number / unit for number in found.within),
-        endings=endings_of(rows, found.atoms),
+    drafted = Real(column.name, 0, 1, decimals=places, missing=column.missing)
+    return replace(_shaped(drafted, found), endings=endings_of(rows, found.atoms))
+
+
+def _draft_floating(column: _Column, reals: Mapping[str, float]) -> Real:
+    """Drafts numbers of so many significant digits, over more decades than one unit has.
+
+    Raises ``DomainError`` if one is no double when it is rounded.
+    """
+    places, digits = _significant(column, reals)
+    multiples = {
+        value: k for value in reals if (k := place_of_text(value, places, digits)) is not None
+    }
+    last = largest_place(places, digits)
+    if max(map(abs, multiples.values())) >= last:
+        raise DomainError(f"column {column.name!r}: numbers beyond 64 bits; describe it by hand")
+
+    def rounder(low: int, high: int) -> int:
+        least, most = (at_place(max(-last, min(end, last)), digits) for end in (low, high))
+        return place_of(roundest(least, most), digits)
+
+    marks = {place_of(mark * 10**places, digits) for mark in SENTINELS}
+    found = shape_of(_rows_of(column, multiples), rounder=rounder, marks=marks)
+    drafted = Real(column.name, 0, 1, decimals=places, missing=column.missing, digits=digits)
+    return _shaped(drafted, found)
+
+
+def _shaped(column: Real, found: Shape) -> Real:
+    """Returns the column with a shape in its multiples."""
+    number = column.value_of
+    step = 10**column.places if column.digits is None else 1
+    return replace(
+        column,
+        low=number(found.low),
+        high=number(found.high if found.high > found.low else found.low + step),
+        bins=found.bins,
+        edges=tuple(map(number, found.edges)),
+        atoms=tuple(map(number, found.atoms)),
+        within=tuple(map(number, found.within)),
     )
+
+
+def _significant(column: _Column, reals: Mapping[str, float]) -> tuple[int, int]:
+    """Returns the decimals that the smallest number needs, and the significant digits of nearly all rows."""
+    rows = Counter[int]()
+    for value in reals:
+        rows[min(max(1, _digits(value)), MAX_DIGITS)] += column.counts[value]
+    digits = max(rows)
+    while digits > 1 and sum(n for d, n in rows.items() if d >= digits) <= RARE * column.rows:
+        digits -= 1
+    needed = [
+        min(-_exponent(value), digits - 1 - Decimal(value.strip()).adjusted())
+        for value, number in reals.items()
+        if number
+    ]
+    return max(0, min(max(needed, default=0), MOST_DECIMALS)), digits
+
+
+def _spreads(multiples: Iterable[int]) -> bool:
+    """Returns whether nine tenths of the different numbers other than zero are over many decades."""
+    sizes = sorted({abs(multiple) for multiple in multiples} - {0})
+    few = len(sizes) // 20
+    return len(sizes) > 1 and sizes[-1 - few] >= DECADES * sizes[few]
 
 
 def _multiples(

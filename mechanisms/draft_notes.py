@@ -58,7 +58,7 @@ def note_of(column: Column, counts: Mapping[str, int]) -> str:
         if column.edges:
             note += "; the edges of its bins, too"
         if isinstance(column, Real) and column.decimals is not None:
-            note += "; the decimals, too"
+            note += "; the decimals, too" if column.digits is None else "; decimals and digits, too"
         if isinstance(column, Moment):
             note += "; the unit and the format, too"
         elif column.form:

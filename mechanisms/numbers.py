@@ -46,6 +46,7 @@ from mechanisms.column_parts import (
     up_to,
     write_marked,
 )
+from mechanisms.digits import MAX_DIGITS, MOST_DECIMALS, at_place, place_of, place_of_text
 from mechanisms.endings import Endings
 from mechanisms.errors import DomainError
 from mechanisms.private_bins import (
@@ -195,8 +196,10 @@ class Real:
     """A column of numbers ``low`` .. ``high``, both included, in bins of equal width or by ``scale``.
 
     With ``decimals``, values and bounds are first rounded to so many places (ties to even) and are whole multiples from
-    then on; no bin is without one. Without, a bin contains exactly the doubles between its ends, and an atom one
-    double; ``places`` affects writing only.
+    then on; no bin is without one. With ``digits`` as well, they are rounded to so many significant digits where that
+    is coarser, and are counted instead (`mechanisms.digits`): bins of equal width have about equal proportions then.
+    Without decimals, a bin contains exactly the doubles between its ends, and an atom one double; ``places`` affects
+    writing only.
 
     Raises ``DomainError`` if the bounds are not finite or out of order, there is no bin, or bins cannot be told apart
     in 15 digits (64 bits of multiples).
@@ -216,6 +219,7 @@ class Real:
     form: str = ""
     marks: tuple[str, ...] = ()
     endings: tuple[tuple[str, float], ...] = ()
+    digits: int | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -225,10 +229,12 @@ class Real:
                 f"column {self.name!r}: low = {self.low}, high = {self.high};"
                 " real bounds are finite and low is below high"
             )
-        if self.decimals is not None and not 0 <= self.decimals <= MAX_DECIMALS:
+        most = MAX_DECIMALS if self.digits is None else MOST_DECIMALS
+        if self.decimals is not None and not 0 <= self.decimals <= most:
             raise DomainError(
-                f"column {self.name!r}: decimals = {self.decimals}; 0 to {MAX_DECIMALS} are possible"
+                f"column {self.name!r}: decimals = {self.decimals}; 0 to {most} are possible"
             )
+        _check_significant(self)
         _check_cells(self, zero="0.0")
         self._check_digits()
         _check_written(self)
@@ -243,9 +249,13 @@ class Real:
         """Edges of the bins; bin i is [edge i, edge i+1), the last one closed."""
         if self.edges:
             return self.edges
+        if self.digits is not None:
+            low, high = (_rounded(self, bound) for bound in (self.low, self.high))
+            starts = equal_starts(low, high - low + 1, self.bins)
+            return (*map(self.value_of, starts), self.high)
         if self.scale == SYMLOG:
             unit = 10 ** (self.decimals or 0)
-            low, high = (_rounded(bound, self.decimals or 0) for bound in (self.low, self.high))
+            low, high = (_rounded(self, bound) for bound in (self.low, self.high))
             return (*(start / unit for start in symlog_starts(low, high, self.bins)), self.high)
         if self.scale == LOG:
             ratio = (self.high / self.low) ** (1 / self.bins)
@@ -288,9 +298,9 @@ class Real:
         if self.decimals is None and not self.atoms:
             lower = tuple(f"{edge:.4g}" for edge in self.bin_edges[:-1])
             return lower + mark_labels(self.marks)
-        firsts = [f"{first / 10**self.places:.4g}" for first, _ in self.cells.ranges]
+        firsts = [f"{self.value_of(first):.4g}" for first, _ in self.cells.ranges]
         if self.private is not None and self.private.free:
-            firsts[0] = up_to(f"{self.cells.ranges[0][1] / 10**self.places:.4g}")
+            firsts[0] = up_to(f"{self.value_of(self.cells.ranges[0][1]):.4g}")
         return cell_labels(self.cells, firsts) + mark_labels(self.marks)
 
     def code_of(self, value: str) -> int | None:
@@ -299,7 +309,7 @@ class Real:
             return self.size - self.missing - len(self.marks) + self.marks.index(value)
         value = self.plain(value)
         if self.decimals is not None:
-            multiple = multiple_of(value, self.decimals)
+            multiple = self.multiple(value)
             return None if multiple is None else self.cells.code_of(multiple)
         number = parse_number(value)
         if number in self.atoms:
@@ -313,9 +323,23 @@ class Real:
         """Returns a written value in digits alone; "" if it is not in the column's spelling."""
         return plain_number(self.form, value)
 
+    def multiple(self, plain: str) -> int | None:
+        """Returns the multiple of 10^-places of a plain number, or its place with ``digits``; None for no number."""
+        if self.digits is None:
+            return multiple_of(plain, self.places)
+        return place_of_text(plain, self.places, self.digits)
+
+    def value_of(self, multiple: int) -> float:
+        """Returns the number k / 10^places, or the one at the place k with ``digits``."""
+        return float(self._exact(multiple) / 10**self.places)
+
+    def plain_of(self, multiple: int) -> str:
+        """Returns the same number in digits alone."""
+        return write_multiple(self._exact(multiple), self.places)
+
     def text_of(self, multiple: int) -> str:
-        """Returns k / 10^places as the column writes it."""
-        return spelt_number(self.form, write_multiple(multiple, self.places))
+        """Returns the same number as the column writes it."""
+        return spelt_number(self.form, self.plain_of(multiple))
 
     def bin_multiples(self, code: int) -> tuple[int, int]:
         """Returns the smallest and the largest k for which k / 10^places has this code (not the missing one)."""
@@ -343,10 +367,21 @@ class Real:
             private=self.private.to_dict() if self.private else None,
             within=self.within,
         )
-        document |= decimals | ({"format": self.form} if self.form else {})
+        document |= decimals | ({} if self.digits is None else {"digits": self.digits})
+        document |= {"format": self.form} if self.form else {}
         return document | ({"endings": dict(self.endings)} if self.endings else {})
 
+    def _exact(self, multiple: int) -> int:
+        return multiple if self.digits is None else at_place(multiple, self.digits)
+
     def _check_digits(self) -> None:
+        if self.digits is not None:
+            for atom in self.atoms:
+                if self.value_of(_rounded(self, atom)) != atom:
+                    raise DomainError(
+                        f"column {self.name!r}: the atom {atom} has more than {self.digits} digits; raise digits"
+                    )
+            return
         width = min(after - before for before, after in pairwise(self.bin_edges))
         largest = max(abs(x) for x in (self.low, self.high, *self.atoms))
         digits = (
@@ -367,11 +402,27 @@ class Real:
         if self.decimals is None:
             if self.atoms and self.size - self.missing - len(self.marks) != len(self.cells.ranges):
                 raise DomainError(f"column {self.name!r}: atoms take all of a bin; set decimals")
-        elif self.scale == LOG and not _rounded(self.low, self.decimals):
+        elif self.scale == LOG and not _rounded(self, self.low):
             raise DomainError(
                 f"column {self.name!r}: low = {self.low} is 0 with {self.decimals} decimals, which has no place on a"
                 " log scale; more decimals or a higher low"
             )
+
+
+def _check_significant(column: Real) -> None:
+    digits = column.digits
+    if digits is None:
+        return
+    if not 1 <= digits <= MAX_DIGITS or column.decimals is None:
+        raise DomainError(
+            f"column {column.name!r}: digits = {digits}; 1 to {MAX_DIGITS} are possible, beside decimals"
+        )
+    if column.scale != LINEAR or column.endings:
+        beside = f'scale = "{column.scale}"' if column.scale != LINEAR else "endings"
+        raise DomainError(
+            f"column {column.name!r}: digits stand beside {beside}; their bins grow in proportion, and they have no "
+            "last decimal: expected one of both"
+        )
 
 
 def _check_cells(column: Integer | Real, *, zero: str) -> None:
@@ -485,15 +536,25 @@ def fine_number_cells(column: Integer | Real) -> Cells:
     They lie side by side: none is an atom within another one.
     """
     if isinstance(column, Real):
-        low, high = (_rounded(bound, column.places) for bound in (column.low, column.high))
+        low, high = (_rounded(column, bound) for bound in (column.low, column.high))
     else:
         low, high = column.low, column.high
     if column.private is not None and column.private.free:
-        places = column.places if isinstance(column, Real) else 0
-        return Cells.cut(number_starts(places, low, high), high)
+        return Cells.cut(_free_starts(column, low, high), high)
     resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
     bins = equal_cells(resolution, high - low + 1)
     return Cells.cut(fine_starts(_starts(column.scale, low, high, bins), low, high), high)
+
+
+def _free_starts(column: Integer | Real, low: int, high: int) -> list[int]:
+    """Returns the starts of the public grid's cells."""
+    if isinstance(column, Integer):
+        return number_starts(0, low, high)
+    if column.digits is None:
+        return number_starts(column.places, low, high)
+    ends = (at_place(end, column.digits) for end in (low, high))
+    starts = {place_of(start, column.digits) for start in number_starts(column.places, *ends)}
+    return sorted(starts)
 
 
 def _starts(scale: str, low: int, high: int, bins: int) -> list[int]:
@@ -520,27 +581,33 @@ def _integer_cells(column: Integer) -> Cells:
 def _real_cells(column: Real) -> Cells:
     if column.private is not None:
         return column.private.cells_of(fine_number_cells(column))
-    places = column.places
-    atoms = [first_multiple(atom, places) for atom in column.atoms]
+    atoms = [_first(column, atom) for atom in column.atoms]
     if column.decimals is None:
         bins = len(_edges_of(column)) - 1
         ranges = [_multiples_between(column, i) for i in range(bins)]
         return Cells.cut([first for first, _ in ranges], ranges[-1][1], atoms)
-    low, high = _rounded(column.low, places), _rounded(column.high, places)
+    low, high = _rounded(column, column.low), _rounded(column, column.high)
     if column.edges:
-        inner = [first_multiple(edge, places) for edge in column.edges[1:-1]]
+        inner = [_first(column, edge) for edge in column.edges[1:-1]]
         starts = sorted({low, *(start for start in inner if low < start <= high)})
     else:
         starts = _starts(column.scale, low, high, column.bins)
     return Cells.cut(starts, high, atoms)
 
 
-def _rounded(bound: float, places: int) -> int:
+def _rounded(column: Real, bound: float) -> int:
     """Returns a bound rounded as values are, so that every value within the bounds stays there."""
-    multiple = multiple_of(repr(bound), places)
+    multiple = column.multiple(repr(bound))
     if multiple is None:
         raise ValueError(f"{bound} is not finite")
     return multiple
+
+
+def _first(column: Real, bound: float) -> int:
+    """Returns the first multiple that is not below a bound; with ``digits`` the nearest place."""
+    if column.digits is None:
+        return first_multiple(bound, column.places)
+    return _rounded(column, bound)
 
 
 @lru_cache(512)

@@ -54,11 +54,14 @@ def with_private_bins(column: Column) -> Column:
         float(low),
         float(high),
         missing=column.missing,
-        scale=_fine_scale((high - low) * 10**column.decimals, FINE_CELLS),
+        scale=LINEAR
+        if column.digits is not None
+        else _fine_scale((high - low) * 10**column.decimals, FINE_CELLS),
         decimals=column.decimals,
         private=PrivateBins(FINE_CELLS),
         form=column.form,
         marks=column.marks,
+        digits=column.digits,
     )
 
 
@@ -99,6 +102,7 @@ def without_values(column: Ordered) -> Ordered:
         decimals=places,
         private=PrivateBins(free=True),
         form=column.form,
+        digits=column.digits,
     )
 
 

@@ -5,7 +5,7 @@ within a day. Categories cannot be drafted so: such columns are left to be liste
 what would describe each, as are cells with several answers, with words around numbers, or with signs that numbers of
 any size may have, too.
 
-The result is public, apart from names, kinds, decimals, units, formats and separators of columns and the file's
+The result is public, apart from names, kinds, decimals, digits, units, formats and separators of columns and the file's
 dialect, which the table's header and form reveal. Limits: those of `mechanisms.scale_free`; texts among numbers
 (``marks``) have to be listed.
 """
@@ -30,7 +30,7 @@ _BOUNDS = "public: the hours of a day"
 _GAP = "..."
 """Place of a value in a template."""
 _SAID: Mapping[str, object] = {"from": f"public: {_GAP}"}
-_OF_ANY_SIZE = ("name", "kind", "missing", "decimals", "unit", "format")
+_OF_ANY_SIZE = ("name", "kind", "missing", "decimals", "digits", "unit", "format")
 """Keys of a column that stand beside bounds, too."""
 
 

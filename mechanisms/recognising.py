@@ -11,11 +11,19 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from mechanisms.spelling import THOUSANDS, Clock, Numeral, Spelling, ascii_digits, groups_regex
+from mechanisms.spelling import (
+    LEAST_PLAIN,
+    THOUSANDS,
+    Clock,
+    Numeral,
+    Spelling,
+    ascii_digits,
+    groups_regex,
+)
 from mechanisms.written import decimals_of, parse_number
 
 MOST_MARKS, LONGEST_MARK = 8, 30
@@ -52,6 +60,8 @@ _AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII
 _POWER = re.compile(
     r"[+-]?\d(?:\.(?P<decimals>\d+))?(?P<letter>[Ee])(?P<sign>[+-]?)(?P<exponent>\d{1,3})"
 )
+_DOUBLE, _FEWEST_PLAIN = 16, 4
+"""Exponent from which programs write a double with a power of ten, and the least one with which some do."""
 _MINUS = "-\u2212"
 _PLUS = "+"
 _DURATION = re.compile(r"(\d+)( ?)([A-Za-z]+)([ ,]*)", re.ASCII)
@@ -194,16 +204,39 @@ def _bare(counts: Mapping[str, int], *, dotted_thousands: bool) -> NumberReading
 
 
 def _power(plain: Mapping[str, str]) -> Numeral | None:
-    """Returns the numeral with a power of ten if all numbers but zero are written with one; None if not."""
-    found = [_POWER.fullmatch(text.strip()) for text in plain if float(text)]
-    powers = [match for match in found if match]
-    if not powers or len(powers) < len(found) or len({match["letter"] for match in powers}) > 1:
+    """Returns the numeral with a power of ten if all numbers but zero are written with one, or as programs do."""
+    texts = [text.strip() for text in plain if float(text)]
+    powers = [match for text in texts if (match := _POWER.fullmatch(text))]
+    if not powers or len({match["letter"] for match in powers}) > 1:
         return None
     sign = "+" if any(match["sign"] == "+" for match in powers) else "-"
-    width = min(len(match["exponent"]) for match in powers)
+    form = f"{powers[0]['letter']}{sign}{'0' * min(len(match['exponent']) for match in powers)}"
+    if len(powers) < len(texts):
+        others = [text for text in texts if not _POWER.fullmatch(text)]
+        return _some_powers(form, [int(m["sign"] + m["exponent"]) for m in powers], others)
     decimals = {len(match["decimals"] or "") for match in powers}
     least = decimals.pop() if len(decimals) == 1 else 0
-    return Numeral(least=least, more=True, power=f"{powers[0]['letter']}{sign}{'0' * width}")
+    return Numeral(least=least, more=True, power=form)
+
+
+def _some_powers(form: str, exponents: Sequence[int], others: Sequence[str]) -> Numeral | None:
+    """Returns the numeral of programs that write powers of ten only beside large and small numbers; None if not."""
+    large = [exponent for exponent in exponents if exponent >= 0]
+    plain = [Decimal(text).adjusted() for text in others]
+    start = min([*large, _DOUBLE])
+    small = max([exponent for exponent in exponents if exponent < 0], default=LEAST_PLAIN - 1)
+    if (
+        start < _FEWEST_PLAIN
+        or max(plain) >= start
+        or min(plain) < LEAST_PLAIN
+        or small >= LEAST_PLAIN
+    ):
+        return None
+    if not large:
+        # Where no number is so large, whatever is written beside it.
+        form = form.replace("-", "+")
+    pointed = all("." in text for text in others)
+    return Numeral(least=int(pointed), more=True, power=f"[{start}{form}]")
 
 
 def _unusual(plain: Mapping[str, str]) -> Numeral:

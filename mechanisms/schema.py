@@ -28,7 +28,6 @@ from mechanisms.typed import (
     missing_columns,
     value_types,
 )
-from mechanisms.written import write_multiple
 
 _TYPES = {
     TEXT: "string",
@@ -100,8 +99,10 @@ def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict
         constraints |= _moment_bounds(column)
     elif isinstance(column, Integer | Real):
         places = column.places if isinstance(column, Real) else 0
-        field |= {"description": f"{places} decimals"} if places else {}
-        constraints |= _number_bounds(column, kind, places)
+        digits = column.digits if isinstance(column, Real) else None
+        if places:
+            field["description"] = f"{digits} digits" if digits else f"{places} decimals"
+        constraints |= _number_bounds(column, kind)
     elif isinstance(column, Categorical):
         constraints["enum"] = [kind.value(value) for value in column.values]
     else:
@@ -127,9 +128,10 @@ def _spelt(column: Integer | Real | Moment) -> str:
     return said + (f"; or {', '.join(column.marks)}" if column.marks else "")
 
 
-def _number_bounds(column: Integer | Real, kind: ValueType, places: int) -> Mapping[str, object]:
+def _number_bounds(column: Integer | Real, kind: ValueType) -> Mapping[str, object]:
     """Returns the smallest and the largest number that is ever written."""
-    low, high = (kind.value(write_multiple(end, places)) for end in written_range(column))
+    plain = column.plain_of if isinstance(column, Real) else str
+    low, high = (kind.value(plain(end)) for end in written_range(column))
     return {"minimum": low, "maximum": high}
 
 

@@ -6,8 +6,9 @@ A ``Spelling`` has ``read``, from the written form to a plain number such as ``-
 - ``Numeral``, as in spreadsheets: ``$#,##0.00``, ``0.0%``, ``#.##0,00 €``, ``#,##0;(#,##0)``. ``#,##`` before the last
   digit is a separator of thousands, zeros behind the decimal sign are decimals that are always written, a ``#`` there
   means that further zeros at the end are dropped. ``#,##,##0`` groups by lakh and crore, as in India; ``#.00`` has no
-  zero before the decimal sign; behind ``E+00`` stands a power of ten, with all digits of the number before it; the zero
-  of another script stands for its digits. The part behind the semicolon is the form of a negative number, if not with a
+  zero before the decimal sign; behind ``E+00`` stands a power of ten, with all digits of the number before it, and
+  ``[16E+00]`` writes one only from 10^16 on, and below 0.0001, as programs do; the zero of another script stands for
+  its digits. The part behind the semicolon is the form of a negative number, if not with a
   minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
 - ``Clock``, as in ``strftime``: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
   ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out if the number before it is 1, and a
@@ -37,8 +38,11 @@ SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 _CORE = re.compile(
     rf"(?:(?:#(?P<thousands>[{THOUSANDS}])(?P<pairs>##(?P=thousands))?##)?0|(?P<open>#)(?=[.,]0))"
-    r"(?:(?P<decimal>[.,])(?P<least>0*)(?P<more>#*))?(?P<power>[Ee][+-]0{1,3})?"
+    r"(?:(?P<decimal>[.,])(?P<least>0*)(?P<more>#*))?(?P<power>[Ee][+-]0{1,3}|\[[1-9]\d?[Ee][+-]0{1,3}\])?"
 )
+_POWER = re.compile(r"\[?(?P<start>\d*)(?P<letter>[Ee])(?P<sign>[+-])(?P<zeros>0+)\]?")
+LEAST_PLAIN = -4
+"""Exponent of the smallest numbers that are written without a power where that stands in brackets."""
 _PARTS_OF_NUMBER = ("whole", "fraction", "power")
 _SPECIAL = re.compile("[#0;]")
 _PLAIN = re.compile(r"(-?)(\d+)(?:\.(\d+))?", re.ASCII)
@@ -155,11 +159,14 @@ class Numeral:
             return plain
         whole, fraction, power = found[2], found[3] or "", ""
         below = bool(found[1]) and any(digit in "123456789" for digit in whole + fraction)
+        least = self.least
         if self.power:
             whole, fraction, power = self._with_power(whole, fraction)
+            # Programs that write some powers alone have no fixed decimals before them.
+            least = 0 if power and self.power[0] == "[" else least
         if self.more:
             fraction = fraction.rstrip("0")
-        fraction = fraction.ljust(self.least, "0")
+        fraction = fraction.ljust(least, "0")
         if self.thousands:
             whole = self._grouped(str(int(whole)))
         if self.open and fraction and not int(whole):
@@ -179,11 +186,19 @@ class Numeral:
         return self.thousands.join(groups)
 
     def _with_power(self, whole: str, fraction: str) -> tuple[str, str, str]:
-        """Returns a number's first digit, its other ones as decimals, and the power of ten as it is written."""
+        """Returns a number's first digit, its other ones as decimals, and the power of ten as it is written.
+
+        A number whose power is not written stays as it is, without one.
+        """
+        form = _POWER.fullmatch(self.power)
+        if form is None:
+            raise ValueError(f"{self.power!r} is no power of ten")
         digits = (whole + fraction).lstrip("0")
         exponent = len(digits) - len(fraction) - 1 if digits else 0
-        sign = "-" if exponent < 0 else self.power[1].replace("-", "")
-        power = f"{self.power[0]}{sign}{abs(exponent):0{len(self.power) - 2}d}"
+        if form["start"] and LEAST_PLAIN <= exponent < int(form["start"]):
+            return whole, fraction, ""
+        sign = "-" if exponent < 0 else form["sign"].replace("-", "")
+        power = f"{form['letter']}{sign}{abs(exponent):0{len(form['zeros'])}d}"
         return digits[:1] or "0", digits[1:].rstrip("0"), power
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
@@ -23,13 +23,15 @@ from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
 from mechanisms.moments import named_zone
 from mechanisms.numbers import Integer, Real
-from mechanisms.spelling import Numeral, spelling_of
+from mechanisms.spelling import Numeral, Spelling, spelling_of
 from mechanisms.written import decimals_of, parse_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TEXT, WHOLE, NUMBER, TRUTH, DAY, TIME = "text", "whole", "number", "truth", "day", "time"
+ANY_DIGITS = -1
+"""Places of numbers that have digits behind the decimal sign as they need."""
 _TRUTHS = {"True": True, "False": False}
 _WHOLE_DAYS = ("YYYY-MM-DD", "YYYYMMDD")
 
@@ -182,13 +184,18 @@ def _type_of(column: Column | Implied) -> ValueType:
 def _type_of_numbers(column: Integer | Real) -> ValueType:
     """Returns the type of a column of numbers: a number if at most its decimals have a spelling of their own."""
     spelling = spelling_of(column.form) if column.form else None
-    if spelling is not None and not spelling.bare:
+    if spelling is not None and not spelling.bare and not _reads_as_number(spelling):
         return ValueType(TEXT)
     if isinstance(column, Integer):
         return (
             ValueType(NUMBER, spelling.least) if isinstance(spelling, Numeral) else ValueType(WHOLE)
         )
-    return ValueType(NUMBER, column.places)
+    return ValueType(NUMBER, column.places if column.digits is None else ANY_DIGITS)
+
+
+def _reads_as_number(spelling: Spelling) -> bool:
+    """Returns whether a spelling is of digits and powers of ten alone, as programs read them."""
+    return isinstance(spelling, Numeral) and replace(spelling, power="").bare
 
 
 def _type_of_all(values: Sequence[str]) -> ValueType:

@@ -30,6 +30,7 @@ from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
 from mechanisms.text_format import ALL, TextFormat
 from mechanisms.typed import (
+    ANY_DIGITS,
     DAY,
     NUMBER,
     TEXT,
@@ -226,7 +227,8 @@ def _excel_cell(sheet: Any, kind: ValueType, value: object | None) -> object:
     if isinstance(value, str):
         cell.data_type = "s"
     elif kind.kind == NUMBER:
-        cell.number_format = "0." + "0" * kind.places if kind.places else "0"
+        decimals = "0." + "0" * kind.places if kind.places else "0"
+        cell.number_format = "General" if kind.places == ANY_DIGITS else decimals
     elif kind.kind == TIME:
         cell.number_format = "yyyy-mm-dd hh:mm:ss"
     elif kind.kind == DAY:

@@ -198,8 +198,11 @@ def _place(column: Continuous, atom: float) -> float:
 
 def _as_text(column: Continuous, values: Floats) -> NDArray[np.object_]:
     """Returns numbers (rows,) as the column writes them, at the column's resolution."""
-    places = 0 if isinstance(column, Integer) else column.places
-    multiples = np.rint(values * 10.0**places).astype(np.int64)
+    if not isinstance(column, Integer) and column.digits is not None:
+        multiples = np.array([column.multiple(repr(x)) or 0 for x in values.tolist()], np.int64)
+    else:
+        places = 0 if isinstance(column, Integer) else column.places
+        multiples = np.rint(values * 10.0**places).astype(np.int64)
     ranges = [column.cells.ranges[code] for code in column.cells.bins]
     first, last = min(low for low, _ in ranges), max(high for _, high in ranges)
     inside = np.clip(multiples, first, last).tolist()

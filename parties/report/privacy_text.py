@@ -337,7 +337,9 @@ def _values(column: Column) -> str:
     said = "any, with bounds from noisy counts" if free else f"{column.low} to {column.high}"
     if isinstance(column, Moment):
         said += f", to the {column.unit}"
-    if isinstance(column, Real) and column.decimals is not None:
+    if isinstance(column, Real) and column.digits is not None:
+        said += f", {_count(column.digits, 'digit')}"
+    elif isinstance(column, Real) and column.decimals is not None:
         said += f", {_count(column.decimals, 'decimal')}"
     if isinstance(column, Integer | Real) and column.scale != "linear":
         said += ", log scale"

@@ -21,6 +21,7 @@ _READ = (
     "atoms",
     "scale",
     "decimals",
+    "digits",
     "unit",
     "format",
     "marks",
