@@ -18,6 +18,14 @@ _MONTHS = {
     "it": "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
     "nl": "januari februari maart april mei juni juli augustus september oktober november december",
     "pt": "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
+    "sv": "januari februari mars april maj juni juli augusti september oktober november december",
+    "da": "januar februar marts april maj juni juli august september oktober november december",
+    "nb": "januar februar mars april mai juni juli august september oktober november desember",
+    "pl": "stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia",
+    "cs": "ledna února března dubna května června července srpna září října listopadu prosince",
+    "tr": "Ocak Şubat Mart Nisan Mayıs Haziran Temmuz Ağustos Eylül Ekim Kasım Aralık",
+    "ru": "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
+    "uk": "січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня",
 }
 _SHORT_MONTHS = {
     "en": "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec",
@@ -27,6 +35,14 @@ _SHORT_MONTHS = {
     "it": "gen feb mar apr mag giu lug ago set ott nov dic",
     "nl": "jan feb mrt apr mei jun jul aug sep okt nov dec",
     "pt": "jan fev mar abr mai jun jul ago set out nov dez",
+    "sv": "jan feb mar apr maj jun jul aug sep okt nov dec",
+    "da": "jan. feb. mar. apr. maj jun. jul. aug. sep. okt. nov. dec.",
+    "nb": "jan feb mar apr mai jun jul aug sep okt nov des",
+    "pl": "sty lut mar kwi maj cze lip sie wrz paź lis gru",
+    "cs": "led úno bře dub kvě čvn čvc srp zář říj lis pro",
+    "tr": "Oca Şub Mar Nis May Haz Tem Ağu Eyl Eki Kas Ara",
+    "ru": "янв. февр. мар. апр. мая июн. июл. авг. сент. окт. нояб. дек.",
+    "uk": "січ. лют. бер. квіт. трав. черв. лип. серп. вер. жовт. лист. груд.",
 }
 _DAYS = {
     "en": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
@@ -36,6 +52,14 @@ _DAYS = {
     "it": "lunedì martedì mercoledì giovedì venerdì sabato domenica",
     "nl": "maandag dinsdag woensdag donderdag vrijdag zaterdag zondag",
     "pt": "segunda-feira terça-feira quarta-feira quinta-feira sexta-feira sábado domingo",
+    "sv": "måndag tisdag onsdag torsdag fredag lördag söndag",
+    "da": "mandag tirsdag onsdag torsdag fredag lørdag søndag",
+    "nb": "mandag tirsdag onsdag torsdag fredag lørdag søndag",
+    "pl": "poniedziałek wtorek środa czwartek piątek sobota niedziela",
+    "cs": "pondělí úterý středa čtvrtek pátek sobota neděle",
+    "tr": "Pazartesi Salı Çarşamba Perşembe Cuma Cumartesi Pazar",
+    "ru": "понедельник вторник среда четверг пятница суббота воскресенье",
+    "uk": "понеділок вівторок середа четвер пʼятниця субота неділя",
 }
 _SHORT_DAYS = {
     "en": "Mon Tue Wed Thu Fri Sat Sun",
@@ -45,6 +69,14 @@ _SHORT_DAYS = {
     "it": "lun mar mer gio ven sab dom",
     "nl": "ma di wo do vr za zo",
     "pt": "seg ter qua qui sex sáb dom",
+    "sv": "mån tis ons tors fre lör sön",
+    "da": "man. tirs. ons. tors. fre. lør. søn.",
+    "nb": "man. tir. ons. tor. fre. lør. søn.",
+    "pl": "pon. wt. śr. czw. pt. sob. niedz.",
+    "cs": "po út st čt pá so ne",
+    "tr": "Pzt Sal Çar Per Cum Cmt Paz",
+    "ru": "пн вт ср чт пт сб вс",
+    "uk": "пн вт ср чт пт сб нд",
 }
 NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

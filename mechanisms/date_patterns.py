@@ -1,9 +1,10 @@
 """Dates and times of day in other spellings than ISO 8601, described as ``strftime`` does: ``%d.%m.%Y``.
 
 ``Pattern`` reads and writes as ``mechanisms.moments.Form`` does; ``form_of`` parses the notation of either. Directives:
-``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%a`` ``%A`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` and ``%V``
-(year and week of ISO 8601), ``%q`` (quarter); ``%-d`` has no leading zero, ``%^b`` is in capitals, ``%%`` is a per cent
-sign. Names of months and days are English; ``%B[de]`` has those of another language (`mechanisms.calendar_names`).
+``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%a`` ``%A`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` ``%V`` ``%u``
+(year, week and day of the week of ISO 8601), ``%q`` (quarter); ``%-d`` has no leading zero, ``%^b`` is in capitals,
+``%%`` is a per cent sign. Names of months and days are English; ``%B[de]`` has those of another language
+(`mechanisms.calendar_names`).
 
 The patterns are public. The values read by them are secret, at their owner.
 Limits: no time zones; a year of two digits lies in 1969 to 2068, as in POSIX.
@@ -26,6 +27,7 @@ _DIGITS = dict.fromkeys("ymdHIMSV", r"\d\d") | {
     "Y": r"\d{4}",
     "G": r"\d{4}",
     "q": "[1-4]",
+    "u": "[1-7]",
     "f": r"\d{6}",
 }
 _UNITS = (
@@ -33,7 +35,7 @@ _UNITS = (
     ("S", "second"),
     ("M", "minute"),
     ("HI", "hour"),
-    ("d", "day"),
+    ("du", "day"),
     ("V", "week"),
     ("mbB", "month"),
     ("q", "quarter"),
@@ -50,6 +52,7 @@ _NEEDS = {
     "A": ("d",),
     "q": ("Yy",),
     "V": ("G",),
+    "u": ("V",),
     "G": ("V",),
     "H": ("d",),
     "I": ("d", "p"),
@@ -132,7 +135,7 @@ class Pattern:
     @property
     def is_strptime(self) -> bool:
         """True if Python's ``strptime`` can read the pattern."""
-        return not set("qGV") & set(self.letters) and set(_languages(self.text).values()) <= {
+        return not set("qGVu") & set(self.letters) and set(_languages(self.text).values()) <= {
             ENGLISH
         }
 
@@ -203,7 +206,8 @@ def _part_regex(found: re.Match[str]) -> str:
 def _moment(parts: dict[str, str], languages: dict[str, str]) -> datetime:
     """Returns the moment of the parts of a match. Raises ``ValueError`` if there is no such day or time."""
     if "V" in parts:
-        return datetime.fromisocalendar(int(parts["G"]), int(parts["V"]), 1)
+        day = int(parts.get("u", 1))
+        return datetime.fromisocalendar(int(parts["G"]), int(parts["V"]), day)
     numbers = {letter: int(text) for letter, text in parts.items() if letter not in f"{_NAMED}p"}
     year = numbers.get("Y", 0)
     if "y" in numbers:
@@ -250,6 +254,7 @@ def _part(moment: datetime, found: re.Match[str]) -> str:
         "d": (moment.day, 2),
         "q": ((moment.month + 2) // 3, 1),
         "V": (moment.isocalendar().week, 2),
+        "u": (moment.isoweekday(), 1),
         "H": (moment.hour, 2),
         "I": ((moment.hour - 1) % 12 + 1, 2),
         "M": (moment.minute, 2),

@@ -46,7 +46,11 @@ _SAID = re.compile(r'"?sep=(.)"?(\r\n|\r|\n)', re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 _WHOLE_IN_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
 # Numbers whose comma cannot separate thousands.
-_SURELY_DECIMAL = re.compile(r"[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,})|\d{4,},\d+|\d{1,3}(\.\d{3})+,\d+)")
+_SURELY_DECIMAL = re.compile(
+    r"[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,})|\d{4,},\d+|\d{1,3}(\.\d{3})+,\d+|\d+,\d+[eE][+-]?\d+)"
+)
+_BLANKS_BETWEEN = re.compile("[+-]?\\d{1,3}([ \u00a0\u202f'\u2019]\\d{3})+,\\d+")
+"""Numbers with other separators of thousands beside a decimal comma: a column of them is left as it is written."""
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _LARGE = re.compile(r"[+-]?(\d{4}|\d{1,3}\.)")
@@ -292,6 +296,8 @@ def _read_commas(rows: list[Row], *, everywhere: bool) -> Iterator[int]:
     for place in range(width):
         values = [row[place] for _, row in rows if place < len(row)]
         if not everywhere and not _mostly_commas(values):
+            continue
+        if any(map(_BLANKS_BETWEEN.fullmatch, values)):
             continue
         large = [v for v in values if _DECIMAL_COMMA.fullmatch(v) and _LARGE.match(v)]
         if large and all("." in value for value in large):

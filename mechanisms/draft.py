@@ -310,7 +310,7 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
 
 def _form_of(table: TextTable, columns: Sequence[Column]) -> TextFormat:
     """Returns the table's format, with points between thousands in columns that are numbers in the draft, too."""
-    plain = {c.name for c in columns if isinstance(c, Integer | Real) and not c.marks}
+    plain = {c.name for c in columns if isinstance(c, Integer | Real)}
     return replace(
         table.form, thousands=tuple(name for name in table.form.thousands if name in plain)
     )
@@ -347,7 +347,7 @@ def _split(
     if whole and not texts.strip("- "):
         return None, []
     # So are numbers of telephones, (030) 555-1234.
-    words = any(map(str.isalpha, texts))
+    words = any(map(str.isalpha, texts)) or "°" in texts
     if whole and not words and len(parts) > 2 and column.nearly_unique:
         return None, []
     return (split, parts) if _is_readable(split, parts) else (None, [])

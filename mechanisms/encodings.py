@@ -19,11 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from mechanisms.calendar_names import NAMES
+
 _MOST_LINES, _MOST_WORDS = 20_000, 5_000
 """Most different lines that evidence is taken from, and most different words."""
-_MARGIN, _ONE_WORD, _RARE, _REGIONAL = 5.0, 2.0, 6.0, 3.0
-"""Least difference of logarithms by which one encoding is likelier, and what one word alone needs besides; handicaps
-of encodings that few files have today, and of some that are used in few countries."""
+_MARGIN, _ONE_WORD, _KNOWN, _RARE, _REGIONAL = 5.0, 2.0, 6.0, 6.0, 3.0
+"""Least difference of logarithms by which one encoding is likelier, what one word alone needs besides, and what a name
+of the calendar gains; handicaps of encodings that few files have today, and of some that are used in few countries."""
 _UTF16_ZEROS, _ONE_SIDE = 0.05, 20
 """Least share of bytes that are zero in UTF-16 without a byte order mark, as those of delimiters, digits and line ends;
 of so many zeros one at most is in the other places."""
@@ -82,7 +84,7 @@ _TRADITIONAL = (
 )
 _COMMON, _LEVEL, _PUNCTUATION, _ELSE = 0.6, 0.35, 0.04, 0.01
 """Shares of the commonest characters, of those of the first level, of punctuation, and of all others."""
-_KANA_SHARE, _KANA = 0.5, 170
+_KANA_SHARE, _KANA, _FULL_WIDTH_DIGITS = 0.5, 170, 0.3
 _ASCII_SHARE, _LETTER_FLOOR = 0.9, 0.001
 _SIGN_SHARES = (
     dict.fromkeys(_SEEN_SIGNS, 0.002)
@@ -216,6 +218,8 @@ class _Alphabet:
 
     def word(self, word: str) -> float:
         """Returns the logarithm of a word's likelihood."""
+        if word.strip(".").lower() in _CALENDAR:
+            return _KNOWN + len(word) * _ASCII
         cases = "".join("u" if s.isupper() else "l" if s.islower() else " " for s in word)
         score = _AGAINST * len(_CASES_OF_NO_WORD.findall(cases))
         for before, sign, behind in zip(f" {word}", word, f"{word[1:]} ", strict=False):
@@ -263,6 +267,8 @@ class _Characters:
         rest = 1 - _KANA_SHARE * self.kana
         if sign in self.common:
             return rest * _COMMON / len(self.common)
+        if "\uff10" <= sign <= "\uff19":
+            return _FULL_WIDTH_DIGITS / 10
         if "\u3000" <= sign <= "\u3020" or "\uff01" <= sign <= "\uff9f":
             return _PUNCTUATION / 100
         try:
@@ -278,6 +284,14 @@ def _alphabets(languages: tuple[str, ...], *, latin: bool = True) -> tuple[_Alph
     return tuple(_Alphabet.of(letters, family, latin=latin) for letters in languages)
 
 
+_CALENDAR = frozenset(
+    name.strip(".").lower()
+    for of in NAMES.values()
+    for names in of.values()
+    for name in names
+    if not name.isascii() and len(name) > 2
+)
+"""Names of months and days with letters beyond ASCII, which no other reading of their bytes is."""
 _Language = _Alphabet | _Characters
 _FAMILIES: tuple[tuple[tuple[str, ...], tuple[_Language, ...], float], ...] = (
     (("cp1252",), _alphabets(_WESTERN), 0.0),

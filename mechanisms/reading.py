@@ -88,9 +88,12 @@ def read_drawn(path: Path, domain: Domain) -> TextTable:
     """
     form = domain.format
     table = read_text(TableSource(str(path), dialect=form.dialect))
-    commas = number_columns(domain) if form.decimal == "," else frozenset[str]()
+    commas = number_columns(domain) if form.decimal == "," else {}
     columns = {
-        name: [_plain(value, grouped=name in form.thousands) for value in values]
+        name: [
+            value if value in commas[name] else _plain(value, grouped=name in form.thousands)
+            for value in values
+        ]
         if name in commas
         else values
         for name, values in table.columns.items()

@@ -52,6 +52,28 @@ CURRENCIES = (
     "DKK",
     "PLN",
     "CZK",
+    *(
+        "R$",
+        "A$",
+        "C$",
+        "HK$",
+        "NT$",
+        "S$",
+        "₽",
+        "₺",
+        "₴",
+        "₩",
+        "₪",
+        "₫",
+        "₱",
+        "฿",
+        "Rs.",
+        "Rs",
+        "RUB",
+        "CNY",
+        "INR",
+    ),
+    *("BRL", "TRY", "HUF", "RON", "kr", "kr.", "zł", "Kč", "Ft", "~", "≈", "ca."),
 )
 """Signs before an amount; other letters before digits make a code. The euro of ISO 8859-15 is ¤ in other encodings."""
 
@@ -70,9 +92,12 @@ _ISO_DURATION = re.compile(
     r"-?P(?:(?P<D>\d+)D)?(?P<T>T)?(?:(?P<H>\d+)H)?(?:(?P<M>\d+)M)?(?:(?P<S>\d+)S)?", re.ASCII
 )
 _CLOCK = re.compile(
-    r"-?(?:(\d+)( ?d(?:ays?)?,? ))?(\d+)(:| ?[hH] ?)(\d\d)(:\d\d)?( ?(?:Uhr|[hH]|hrs?|Std\.?))?",
+    r"-?(?:(\d+)( ?d(?:ays?)?,? ))?(\d+)(:| ?[hH] ?|時)(\d\d)(:\d\d)?( ?(?:Uhr|[hH]|hrs?|Std\.?|分))?",
     re.ASCII,
 )
+_SIDES, _NEGATIVE = {"N": "S", "S": "N", "E": "W", "O": "W", "W": "EO"}, "SW"
+"""Letters of the sides of the earth with their opposites, and of those whose coordinates are negative."""
+_UNIT = re.compile("[^\\W_]|[°µ$€£¥₽₩₹]")
 _HOURS_AND_MINUTES = re.compile(r"(?:[01]?\d|2[0-3])\.[0-5]\d", re.ASCII)
 POINTED_TIMES = 60
 """Fewest different numbers such as 18.09, none with more than 59 hundredths, that are times of day."""
@@ -138,9 +163,11 @@ def _other_zero(counts: Mapping[str, int]) -> str:
 def _of_script(
     counts: Mapping[str, int], zero: str, *, dotted_thousands: bool
 ) -> NumberReading | None:
-    """Reads numbers in the digits of a script; None if some are written in ASCII, too."""
+    """Reads numbers in the digits of a script; None if some are written in ASCII, too, beside marks such as ``<5``."""
     latin = {ascii_digits(text, zero): text for text in counts}
-    mixed = len(latin) < len(counts) or any(re.search("[0-9]", text) for text in counts)
+    others = [text for text in counts if re.search("[0-9]", text)]
+    mixed = len(latin) < len(counts) or len(others) > MOST_MARKS
+    mixed = mixed or any(parse_number(text) is not None for text in others)
     of_latin = {text: counts[written] for text, written in latin.items()}
     found = None if mixed else read_numbers(of_latin, dotted_thousands=dotted_thousands)
     if found is None or not isinstance(found.spelling, Numeral):
@@ -401,6 +428,10 @@ def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
     if not around:
         return None
     (prefix, suffix), _ = around.most_common(1)[0]
+    if opposite := _opposite(prefix, suffix, around):
+        above, under = sorted((suffix, opposite), key=lambda text: text[-1] in _NEGATIVE)
+        cores = {text: core for text, (before, core, _) in split.items() if before == prefix}
+        return _separated(counts, Numeral(prefix, above, negative=(prefix, under)), cores)
     if not _is_affix(prefix, suffix):
         return None
     cores = {}
@@ -419,6 +450,14 @@ def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
         prefix, suffix, negative=None if negative == (f"-{prefix}", suffix) else negative
     )
     return _separated(counts, numeral, cores)
+
+
+def _opposite(prefix: str, suffix: str, around: Mapping[tuple[str, str], int]) -> str:
+    """Returns the ``suffix`` of the other side of the equator or of Greenwich; "" if it is none, or not there."""
+    sides = _SIDES.get(suffix[-1:], "") if not suffix[:-1].strip(" °º") else ""
+    return next(
+        (suffix[:-1] + side for side in sides if (prefix, suffix[:-1] + side) in around), ""
+    )
 
 
 def _separated(
@@ -470,7 +509,8 @@ def _without_sign(before: str, behind: str) -> tuple[str, str]:
     if before.startswith("(") and behind.endswith(")"):
         return before[1:], behind[:-1]
     if before[:1] and before[0] in _MINUS + _PLUS:
-        return before[1:], behind
+        # A blank behind the sign is part of it.
+        return before[1:].lstrip(), behind
     if before[-1:] and before[-1] in _MINUS:
         return before[:-1], behind
     if behind[-1:] and behind[-1] in _MINUS:
@@ -485,9 +525,7 @@ def _is_affix(prefix: str, suffix: str) -> bool:
     unit = suffix.strip()
     if len(suffix) > MOST_SUFFIX or any(sign in suffix for sign in "#0;,[]()+-:"):
         return False
-    return (
-        not unit or unit in CURRENCIES or unit in ("%", "‰") or bool(re.match(r"[^\W_]|°|µ", unit))
-    )
+    return not unit or unit in CURRENCIES or unit in ("%", "‰") or bool(_UNIT.match(unit))
 
 
 def _has_leading_zero(plain: str) -> bool:

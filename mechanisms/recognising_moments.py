@@ -9,6 +9,7 @@ The texts are secret, at their owner; a question contains none of them. Limits: 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -35,6 +36,7 @@ _ZONE_QUESTION = (
 
 _WORDS = re.compile(r"[^\W\d_]+\.?")
 _NAMED = re.compile("%[bBaA]")
+_RUNS = re.compile(r"[0-9]+")
 _OFFSET = re.compile(r"[Zz]$|[+-]\d\d:?\d\d$")
 _OFFSETS_NOTE = (
     "its times have several offsets from UTC, of no one place; they are read as moments in UTC, and so are times of "
@@ -42,7 +44,8 @@ _OFFSETS_NOTE = (
 )
 
 _TIME = re.compile(
-    r"(.*?\d)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?", re.ASCII
+    r"(.*?\d\D??)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?( ?(?:GMT|UTC|Uhr|h))?",
+    re.ASCII,
 )
 _SEPARATED = tuple(
     "".join((*parts[:1], sign, parts[1], sign, parts[2]))
@@ -65,9 +68,38 @@ _DAYS = (
     *("%y-%m-%d", "%d%b%Y", "%d%b%y", "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d. %b %Y"),
     *("%d. %b. %Y", "%d de %B de %Y", "%a %d %b %Y", "%a, %d %b %Y", "%a %b %d %Y", "%a %d %B %Y"),
     *("%A, %d %B %Y", "%A %d %B %Y", "%A, %B %d, %Y", "%A, %d. %B %Y", "%a, %d. %b %Y"),
+    *(
+        "%d. %m. %Y",
+        "%d.%m.%Y.",
+        "%Y. %m. %d.",
+        "%Y.%m.%d.",
+        "%d %B %Y г.",
+        "%d.%m.%Y г.",
+        "%G-W%V-%u",
+        "%GW%V%u",
+    ),
+    *("%Y年%m月%d日", "%Y年 %m月 %d日", "%Y년 %m월 %d일", "%Y년%m월%d일"),
     *(f"%a{sign} {date}" for sign in (",", "") for date in ("%d.%m.%Y", "%d/%m/%Y", "%Y-%m-%d")),
 )
+_STAMPS = (
+    *(
+        "%Y%m%d_%H%M%S",
+        "%Y%m%d-%H%M%S",
+        "%Y%m%d_%H%M",
+        "%Y-%m-%d_%H-%M-%S",
+        "%Y-%m-%d %H.%M",
+        "%d.%m.%Y %H.%M",
+    ),
+    *(
+        "%Y年%m月%d日 %H時%M分",
+        "%Y/%m/%d %H時%M分",
+        "%H:%M %d.%m.%Y",
+        "%H:%M:%S %d.%m.%Y",
+        "%H:%M %d/%m/%Y",
+    ),
+)
 _PERIODS = (
+    *("%Y年%m月", "%Y년 %m월"),
     *("%m/%Y", "%Y/%m", "%b %Y", "%b-%Y", "%b-%y", "%b %y", "%B %Y", "%b%Y", "%Y-%b", "%m-%Y"),
     *(
         "%Y-Q%q",
@@ -100,13 +132,37 @@ class MomentReading:
 def read_moments(counts: Mapping[str, int]) -> MomentReading | None:
     """Returns the spelling of a column's dates or times, None without one; ``counts`` has the rows of each text."""
     words = {text for text in counts if not re.search(r"[1-9]", text)}
-    marks = marks_among(counts, counts.keys() - words)
-    for others in ((), marks) if marks else ((),):
+    for others in _marks(counts, counts.keys() - words):
         values = {text: rows for text, rows in counts.items() if text not in others}
-        found = _iso(values) or _patterned(values)
+        found = _iso(values) or _patterned(values) or _common(values)
         if found is not None:
             return MomentReading(found.form, found.moments, others, found.question)
     return None
+
+
+def _marks(counts: Mapping[str, int], moments: set[str]) -> Iterator[tuple[str, ...]]:
+    """Yields the texts that may be marks: none, those without the digits of ``moments``, those that are no moment."""
+    yield ()
+    for others in (marks_among(counts, moments), _no_moments(counts)):
+        if others:
+            yield others
+
+
+def _no_moments(counts: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Returns the few texts, ``99.99.9999`` say, that are no moment in the form of most others; None without such."""
+    shapes = Counter[str]()
+    for text, rows in counts.items():
+        shapes[_RUNS.sub("0", text)] += rows
+    usual = shapes.most_common(1)[0][0]
+    alike = sorted(text for text in counts if _RUNS.sub("0", text) == usual)
+    found = dict[tuple[str, ...], int]()
+    for text in dict.fromkeys((alike[0], alike[len(alike) // 2])):
+        forms: list[Form | Pattern] = [*_iso_forms(text), *_patterns(text)]
+        for form in forms:
+            read = {each for each in counts if _exact(form, {each: 1}) is not None}
+            if others := marks_among(counts, read):
+                found[others] = sum(counts[each] for each in read)
+    return max(found, key=found.__getitem__, default=None)
 
 
 def _read(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime] | None:
@@ -137,7 +193,7 @@ def _are_plausible(moments: Mapping[str, datetime], values: Mapping[str, int]) -
 
 
 def _iso(values: Mapping[str, int]) -> MomentReading | None:
-    """Returns the ISO form in which all texts are written, or one that can be read from all of them."""
+    """Returns the ISO form in which all texts are written."""
     for form in _iso_forms(next(iter(values))):
         moments = _exact(form, values)
         if moments is not None:
@@ -148,6 +204,13 @@ def _iso(values: Mapping[str, int]) -> MomentReading | None:
         moments = _exact(form, values)
         if moments is not None:
             return MomentReading(form, moments, (), _ZONE_QUESTION.format(zone=form.zone[1:-1]))
+    return None
+
+
+def _common(values: Mapping[str, int]) -> MomentReading | None:
+    """Returns the ISO form that can be read from all texts, though some are written in another one."""
+    if all(text.isdecimal() for text in values):
+        return None
     common = _common_form(list(values))
     moments = _read(common, values) if common else None
     if not common or not moments:
@@ -223,11 +286,13 @@ def _patterned(values: Mapping[str, int]) -> MomentReading | None:
 
 def _patterns(value: str) -> Iterator[Pattern]:
     """Yields the patterns that a value may be written in."""
-    dates: Sequence[str] = (*_DAYS, *_PERIODS)
+    dates: Sequence[str] = (*_DAYS, *_PERIODS, *_STAMPS)
     times = [""]
     if value.isdecimal():
         dates = _DIGITS.get(len(value), ())
     elif found := _TIME.fullmatch(value):
+        stamps = [stamp for stamp in _STAMPS if (p := Pattern.parse(stamp)) and p.matches(value)]
+        yield from filter(None, map(Pattern.parse, stamps))
         value, dates = found[1], _DAYS
         times = list(_times(found))
     languages = tuple(
@@ -249,6 +314,7 @@ def _times(found: re.Match[str]) -> Iterator[str]:
     letter = "I" if twelve else "H"
     rest = ":%M" + (":%S" if found[5] else "") + (".%f" if found[6] else "")
     rest += twelve[:-2] + "%p" if twelve else ""
+    rest += found[8] or ""
     for flag in ("", "-"):
         yield f"{found[2]}%{flag}{letter}{rest}"
 

@@ -77,9 +77,17 @@ def written_texts(domain: Domain) -> tuple[str, ...]:
     return (*domain.written_names, *(text for texts in listed for text in texts))
 
 
-def number_columns(domain: Domain) -> frozenset[str]:
-    """Returns the names of the written columns of numbers that may have decimals."""
-    return frozenset(name for name, kind in value_types(domain).items() if kind.kind == NUMBER)
+def number_columns(domain: Domain) -> dict[str, frozenset[str]]:
+    """Returns the written columns of numbers that may have decimals, with the marks among them, which are none."""
+    written = set(domain.written_names)
+    columns: list[Column | Implied] = [*domain.columns, *domain.implied]
+    found = {}
+    for column in columns:
+        marks = () if isinstance(column, Categorical | Implied) else column.marks
+        kind = _type_of_numbers(column) if isinstance(column, Integer | Real) else _type_of(column)
+        if column.name in written and kind.kind == NUMBER:
+            found[column.name] = frozenset(marks)
+    return found
 
 
 def missing_columns(domain: Domain) -> frozenset[str]:

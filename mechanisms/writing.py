@@ -111,16 +111,17 @@ def _write_text(
     raw: IO[bytes], frames: Iterable[pd.DataFrame], domain: Domain, form: TextFormat
 ) -> None:
     quoting: Literal[0, 1] = csv.QUOTE_ALL if _needs_quotes(domain, form) else csv.QUOTE_MINIMAL
-    commas = number_columns(domain) if form.decimal == "," else frozenset[str]()
+    commas = number_columns(domain) if form.decimal == "," else {}
     text = io.TextIOWrapper(raw, encoding=form.encoding, newline="")
     for number, frame in enumerate(frames):
         if commas:
             frame = frame.assign(
                 **{
                     name: [
-                        _with_comma(text, grouped=name in form.thousands) for text in frame[name]
+                        text if text in marks else _with_comma(text, grouped=name in form.thousands)
+                        for text in frame[name]
                     ]
-                    for name in commas
+                    for name, marks in commas.items()
                 }
             )
         if form.columns:
