@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context, Decimal
+from functools import lru_cache
 
 from mechanisms.written import EXACT, parse_number
 
@@ -45,7 +46,10 @@ def at_place(place: int, digits: int) -> int:
 
 
 def place_of_text(value: str, decimals: int, digits: int) -> int | None:
-    """Returns the place of a written number, rounded once; None for no number."""
+    """Returns the place of a written number, rounded once; None for no number.
+
+    What would be no double when it is rounded has the place of the largest one.
+    """
     if parse_number(value) is None:
         return None
     number = Decimal(value.strip())
@@ -53,9 +57,14 @@ def place_of_text(value: str, decimals: int, digits: int) -> int | None:
         scaled = number.scaleb(decimals, EXACT)
         return place_of(int(scaled.to_integral_value(ROUND_HALF_EVEN, EXACT)), digits)
     rounded = Context(prec=digits, rounding=ROUND_HALF_EVEN).plus(number)
-    return place_of(int(rounded.scaleb(decimals, EXACT)), digits)
+    place, last = (
+        place_of(int(rounded.scaleb(decimals, EXACT)), digits),
+        largest_place(decimals, digits),
+    )
+    return max(-last, min(place, last))
 
 
+@lru_cache(512)
 def largest_place(decimals: int, digits: int) -> int:
     """Returns the place of the largest number of so many digits that is a double."""
     largest = Context(prec=digits, rounding=ROUND_DOWN).plus(Decimal(sys.float_info.max))

@@ -583,17 +583,12 @@ def _draft_real(column: _Column, reals: Mapping[str, float], reading: NumberRead
 
 
 def _draft_floating(column: _Column, reals: Mapping[str, float]) -> Real:
-    """Drafts numbers of so many significant digits, over more decades than one unit has.
-
-    Raises ``DomainError`` if one is no double when it is rounded.
-    """
+    """Drafts numbers of so many significant digits, over more decades than one unit has."""
     places, digits = _significant(column, reals)
     multiples = {
         value: k for value in reals if (k := place_of_text(value, places, digits)) is not None
     }
     last = largest_place(places, digits)
-    if max(map(abs, multiples.values())) >= last:
-        raise DomainError(f"column {column.name!r}: numbers beyond 64 bits; describe it by hand")
 
     def rounder(low: int, high: int) -> int:
         least, most = (at_place(max(-last, min(end, last)), digits) for end in (low, high))

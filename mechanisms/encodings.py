@@ -84,7 +84,8 @@ _TRADITIONAL = (
 )
 _COMMON, _LEVEL, _PUNCTUATION, _ELSE = 0.6, 0.35, 0.04, 0.01
 """Shares of the commonest characters, of those of the first level, of punctuation, and of all others."""
-_KANA_SHARE, _KANA, _FULL_WIDTH_DIGITS = 0.5, 170, 0.3
+_KANA_SHARE, _KANA, _FULL_WIDTH_DIGITS, _OTHER_LETTERS = 0.5, 170, 0.3, 0.1
+"""Shares of syllables, of which there are so many, of digits as wide as characters, of Greek and Cyrillic letters."""
 _ASCII_SHARE, _LETTER_FLOOR = 0.9, 0.001
 _SIGN_SHARES = (
     dict.fromkeys(_SEEN_SIGNS, 0.002)
@@ -267,6 +268,8 @@ class _Characters:
         rest = 1 - _KANA_SHARE * self.kana
         if sign in self.common:
             return rest * _COMMON / len(self.common)
+        if "\u0391" <= sign <= "\u0451":
+            return _OTHER_LETTERS / 130
         if "\uff10" <= sign <= "\uff19":
             return _FULL_WIDTH_DIGITS / 10
         if "\u3000" <= sign <= "\u3020" or "\uff01" <= sign <= "\uff9f":

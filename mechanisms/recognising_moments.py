@@ -36,7 +36,7 @@ _ZONE_QUESTION = (
 
 _WORDS = re.compile(r"[^\W\d_]+\.?")
 _NAMED = re.compile("%[bBaA]")
-_RUNS = re.compile(r"[0-9]+")
+_RUNS = re.compile(r"[0-9]+|[^\W\d_]+")
 _OFFSET = re.compile(r"[Zz]$|[+-]\d\d:?\d\d$")
 _OFFSETS_NOTE = (
     "its times have several offsets from UTC, of no one place; they are read as moments in UTC, and so are times of "
@@ -82,22 +82,10 @@ _DAYS = (
     *(f"%a{sign} {date}" for sign in (",", "") for date in ("%d.%m.%Y", "%d/%m/%Y", "%Y-%m-%d")),
 )
 _STAMPS = (
-    *(
-        "%Y%m%d_%H%M%S",
-        "%Y%m%d-%H%M%S",
-        "%Y%m%d_%H%M",
-        "%Y-%m-%d_%H-%M-%S",
-        "%Y-%m-%d %H.%M",
-        "%d.%m.%Y %H.%M",
-    ),
-    *(
-        "%Y年%m月%d日 %H時%M分",
-        "%Y/%m/%d %H時%M分",
-        "%H:%M %d.%m.%Y",
-        "%H:%M:%S %d.%m.%Y",
-        "%H:%M %d/%m/%Y",
-    ),
-)
+    *("%Y%m%d_%H%M%S", "%Y%m%d-%H%M%S", "%Y%m%d_%H%M", "%Y-%m-%d_%H-%M-%S", "%Y-%m-%d %H.%M", "%d.%m.%Y %H.%M"),
+    *("%Y年%m月%d日 %H時%M分", "%Y/%m/%d %H時%M分", "%H:%M %d.%m.%Y", "%H:%M:%S %d.%m.%Y", "%H:%M %d/%m/%Y"),
+    *("%d-%^b-%y %I.%M.%S.%f %p", "%d-%^b-%y %I.%M.%S %p", "%d-%b-%y %I.%M.%S %p"),
+)  # fmt: skip
 _PERIODS = (
     *("%Y年%m月", "%Y년 %m월"),
     *("%m/%Y", "%Y/%m", "%b %Y", "%b-%Y", "%b-%y", "%b %y", "%B %Y", "%b%Y", "%Y-%b", "%m-%Y"),

@@ -38,6 +38,7 @@ UNITS = frozenset(
 """Units behind whole numbers that are no codes."""
 _WORD, _AMOUNT = r"(?P<word>[^\W\d_]{1,8}|[$€£¥₹%‰])", r"(?P<number>-?\d[\d.,]*)"
 _BEFORE, _BEHIND = re.compile(f"{_WORD} {_AMOUNT}"), re.compile(f"{_AMOUNT} {_WORD}")
+_BRACKETS = ("[]", "()", "{}")
 _CODE = re.compile(r"[+-]?0\d")
 
 
@@ -130,7 +131,8 @@ def _too_many(marks: Sequence[str], counts: Mapping[str, int]) -> bool:
 def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn | None:
     """Returns the listed answers of cells that have any number of them, the most frequent first."""
     sign = separator_of(counts)
-    if not sign:
+    if not sign or all(cell[:1] + cell[-1:] in _BRACKETS for cell in counts):
+        # Brackets around all answers would be parts of the first and the last.
         return None
     rows = Counter[str]()
     spaced = 0

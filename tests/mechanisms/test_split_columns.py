@@ -589,3 +589,13 @@ def test_a_mark_that_its_first_column_has_not_is_refused() -> None:
     split = replace(PRESSURE, marks=("refused",))
     with pytest.raises(DomainError, match="the mark 'refused' is none of 'systolic'; add it"):
         replace(DOMAIN, splits=(split, DRUGS))
+
+
+@pytest.mark.parametrize("form", ["[{}]", "({})", "{{{}}}"])
+def test_lists_in_brackets_are_not_torn_apart(form: str) -> None:
+    rng = np.random.default_rng(1)
+    cells = [form.format(", ".join(map(str, rng.integers(1, 9, 1 + i % 3)))) for i in range(600)]
+    table = TextTable({"g": ["a", "b"] * 300, "x": cells}, range(600))
+    draft = draft_of(table, "t", "a table")
+    assert draft.domain.names == ("g",)
+    assert "x: looks like several answers in a cell, with ',' between them" in draft.left_out[0]
