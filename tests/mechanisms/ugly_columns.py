@@ -93,6 +93,16 @@ def _long(write: Callable[[int], str], encoding: str = "utf-8") -> Spelling:
     return Spelling(lambda rng, rows: [write(x) for x in lengths(rng, rows)], NUMBER, encoding)
 
 
+def _pairs(form: str) -> Spelling:
+    return Spelling(
+        lambda rng, rows: [
+            form.format(a=a, b=b)
+            for a, b in zip(rng.normal(52, 4, rows), rng.gamma(2, 2, rows), strict=True)
+        ],
+        SPLIT,
+    )
+
+
 def _chosen(words: str) -> Spelling:
     known = words.split()
     return Spelling(
@@ -183,6 +193,28 @@ SPELLINGS: dict[str, Spelling] = {
     "blood pressure": Spelling(
         lambda r, n: [f"{a}/{b}" for a, b in zip(ages(r, n), ages(r, n), strict=True)], SPLIT
     ),
+    "mean and deviation": _pairs("{a:.1f} ({b:.1f})"),
+    "plus or minus": _pairs("{a:.1f} ± {b:.1f}"),
+    "interval": _pairs("{a:.2f} [{a:.1f}–{b:.2f}]"),
+    "point": _pairs("POINT ({a:.4f} {b:.4f})"),
+    "coordinates": _pairs("({a:.4f}, {b:.4f})"),
+    "limit below": Spelling(lambda r, n: ["≤5" if x <= 5 else f"{x}" for x in ages(r, n)]),
+    "limit above": Spelling(lambda r, n: ["90+" if x >= 90 else f"{x}" for x in ages(r, n)]),
+    "small shares": Spelling(
+        lambda r, n: ["<0.001" if x < 0.001 else f"{x:.3f}" for x in r.beta(0.5, 2, n)]
+    ),
+    "days and clock": _long(lambda x: f"{x // 100}d {x % 24:02d}:{x % 60:02d}:{x % 59:02d}"),
+    "euros before": _amounts(lambda x: "€ " + separated(x, ",", ".", 2)),
+    "euros behind": _amounts(lambda x: separated(x, ",", "", 2) + "€"),
+    "signed degrees": _signed(lambda x: f"{x / 100:+.1f} °C".replace(".", ",")),
+    "blanks": _amounts(lambda x: f"{int(x * 100):,}".replace(",", " ")),
+    "Oracle": Spelling(
+        lambda r, n: [t.strftime("%d-%b-%y %I.%M.%S.000000 %p").upper() for t in times(r, n)],
+        MOMENT,
+    ),
+    "SAS": Spelling(
+        lambda r, n: [t.strftime("%d%b%Y:%H:%M:%S").upper() for t in times(r, n)], MOMENT
+    ),
     "ja": _chosen("ja nein"),
     "да": _chosen("да нет"),
     "はい": _chosen("はい いいえ"),
@@ -217,7 +249,9 @@ def table_of(spelling: str, marks: str, *, rows: int, seed: int) -> UglyTable:
             cells[0] if heap else cell
             for cell, heap in zip(cells, rng.random(rows) < 0.3, strict=True)
         ]
-    for mark in () if of.kind == CATEGORY else MARKS[marks]:
+    # Rare categories are merged, and a mark with a blank could not be told from a pattern with one.
+    known = [m for m in MARKS[marks] if of.kind != CATEGORY and (of.kind != SPLIT or " " not in m)]
+    for mark in known:
         cells = [
             mark if hit else cell for cell, hit in zip(cells, rng.random(rows) < 0.033, strict=True)
         ]
@@ -230,7 +264,7 @@ def table_of(spelling: str, marks: str, *, rows: int, seed: int) -> UglyTable:
         content = out.getvalue().encode(encoding)
     except UnicodeEncodeError:
         encoding, content = "utf-8", out.getvalue().encode()
-    return UglyTable(content, tuple(cells), of, MARKS[marks], encoding)
+    return UglyTable(content, tuple(cells), of, tuple(known), encoding)
 
 
 def shape_of_text(text: str) -> str:
