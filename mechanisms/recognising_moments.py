@@ -13,16 +13,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import product
+from itertools import islice, product
 
 from mechanisms.calendar_names import ENGLISH, languages_of
 from mechanisms.date_patterns import Pattern
 from mechanisms.moments import Form, named_zone
-from mechanisms.recognising import marks_among
+from mechanisms.recognising import MOST_MARKS, marks_among
 
 ENOUGH_ROWS = 10
 """Fewest rows in which digits alone are dates."""
 PLAUSIBLE_YEARS = range(1900, 2101)
+_SAMPLE = 500
+"""Texts among which the usual shape of a column is looked for."""
 
 _ZONES = (
     *("Europe/Berlin", "Europe/London", "Europe/Athens", "Europe/Lisbon"),
@@ -138,19 +140,22 @@ def _marks(counts: Mapping[str, int], moments: set[str]) -> Iterator[tuple[str, 
 
 def _no_moments(counts: Mapping[str, int]) -> tuple[str, ...] | None:
     """Returns the few texts, ``99.99.9999`` say, that are no moment in the form of most others; None without such."""
-    shapes = Counter[str]()
-    for text, rows in counts.items():
-        shapes[_RUNS.sub("0", text)] += rows
-    usual = shapes.most_common(1)[0][0]
-    alike = sorted(text for text in counts if _RUNS.sub("0", text) == usual)
+    sample = [*islice(counts, _SAMPLE)]
+    usual = Counter(_RUNS.sub("0", text) for text in sample).most_common(1)[0][0]
+    alike = sorted(text for text in sample if _RUNS.sub("0", text) == usual)
     found = dict[tuple[str, ...], int]()
     for text in dict.fromkeys((alike[0], alike[len(alike) // 2])):
         forms: list[Form | Pattern] = [*_iso_forms(text), *_patterns(text)]
         for form in forms:
-            read = {each for each in counts if _exact(form, {each: 1}) is not None}
-            if others := marks_among(counts, read):
-                found[others] = sum(counts[each] for each in read)
-    return max(found, key=found.__getitem__, default=None)
+            if others := marks_among(counts, counts.keys() - _unread(form, counts)):
+                found[others] = sum(counts[other] for other in others)
+    return min(found, key=found.__getitem__, default=None)
+
+
+def _unread(form: Form | Pattern, counts: Mapping[str, int]) -> set[str]:
+    """Returns the texts that are no moment in a form, or one more of them than there may be marks."""
+    unread = (text for text in counts if _exact(form, {text: 1}) is None)
+    return {*islice(unread, MOST_MARKS + 1)}
 
 
 def _read(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime] | None:
