@@ -13,7 +13,7 @@ would be right. Nothing here reads from a terminal or writes to one, so all func
 ``synthesize`` and DataFrames need ``pip install 'syncret[server]'``; the rest does without.
 """
 
-from mechanisms.errors import BudgetExceeded, DataError, MechanismError
+from mechanisms.errors import BudgetExceeded, ConditionError, DataError, MechanismError
 from mechanisms.source import TableSource
 from parties.api.audit import AuditResult, audit
 from parties.api.config import Draft, draft
@@ -40,6 +40,7 @@ __all__ = [
     "BudgetExceeded",
     "CertificateError",
     "ChildFailed",
+    "ConditionError",
     "Config",
     "ConfigError",
     "DataError",

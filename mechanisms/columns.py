@@ -39,7 +39,7 @@ from mechanisms.column_parts import (
 )
 from mechanisms.date_patterns import Pattern, form_of
 from mechanisms.errors import DomainError
-from mechanisms.numbers import Integer, Real, fine_number_cells
+from mechanisms.numbers import Integer, Real, fine_number_cells, parted_number_cells
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins, check_private
 from mechanisms.private_categories import PrivateCategories
 from mechanisms.sampling import PublicGenerator
@@ -363,6 +363,15 @@ def fine_cells(column: Ordered) -> Cells:
     return _fine_moments(column) if isinstance(column, Moment) else fine_number_cells(column)
 
 
+@lru_cache(512)
+def parted_cells(column: Ordered) -> PartedCells:
+    """Returns the column's cells with the parts that ``within`` cuts them into."""
+    if not isinstance(column, Moment):
+        return parted_number_cells(column)
+    edges = tuple(sorted({*column.edges, *column.within}, key=column.tick))
+    return PartedCells.of(column.cells, replace(column, edges=edges, within=()).cells)
+
+
 def has_open_ends(column: Ordered) -> bool:
     """Returns whether the bounds of private bins are those of a public grid, which no value has to come near."""
     if column.private is None:
@@ -413,7 +422,7 @@ def _drawn(
 ) -> NDArray[np.int64]:
     """Returns a unit for each code: from a part of its cell, or from a fine cell if those were measured."""
     if column.within:
-        return _parted(column).draw(codes, generator)
+        return parted_cells(column).draw(codes, generator)
     if column.private is None or not column.private.measured:
         return column.cells.draw(codes, generator)
     return column.private.draw_within(_fine_moments(column), codes, generator)
@@ -429,13 +438,6 @@ def _moment_cells(column: Moment) -> Cells:
     else:
         starts = equal_starts(low, high - low + 1, column.bins)
     return Cells.cut(starts, high, [column.tick(atom) for atom in column.atoms])
-
-
-@lru_cache(512)
-def _parted(column: Moment) -> PartedCells:
-    """Returns the column's cells with the parts that ``within`` cuts them into."""
-    edges = tuple(sorted({*column.edges, *column.within}, key=column.tick))
-    return PartedCells.of(column.cells, replace(column, edges=edges, within=()).cells)
 
 
 @lru_cache(512)

@@ -44,6 +44,10 @@ class FinishedEarly(MechanismError):
     """The operators have asked to end the run with the rounds done; nothing of a further round has begun."""
 
 
+class ConditionError(MechanismError):
+    """A condition or a question cannot be read, does not fit the columns, or is satisfied by no row of the model."""
+
+
 class EstimationError(MechanismError):
     """No model can be fitted to the measurements."""
 

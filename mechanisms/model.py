@@ -122,7 +122,7 @@ class Model:
         with np.errstate(divide="ignore"):
             for i, clique in enumerate(self.cliques):
                 columns = [self.domain.index(name) for name in clique]
-                total += np.log(self._conditional(i)[tuple(codes[:, columns].T)])
+                total += np.log(self.conditional(i)[tuple(codes[:, columns].T)])
         return total
 
     def log_potentials(self) -> dict[Clique, NDArray[np.float64]]:
@@ -132,7 +132,7 @@ class Model:
         """
         smallest = math.exp(-LOG_FLOOR)
         return {
-            clique: np.log(np.maximum(self._conditional(i), smallest))
+            clique: np.log(np.maximum(self.conditional(i), smallest))
             for i, clique in enumerate(self.cliques)
         }
 
@@ -147,7 +147,7 @@ class Model:
             raise ValueError(f"rows = {rows}; at least one is needed")
         codes = np.zeros((rows, len(self.domain.columns)), np.int32)
         for i, clique in enumerate(self.cliques):
-            shared = self._shared(i)
+            shared = self.shared(i)
             new = tuple(name for name in clique if name not in shared)
             table = np.moveaxis(
                 self.marginals[i],
@@ -155,7 +155,7 @@ class Model:
                 range(len(shared)),
             ).reshape(self.domain.size(shared), self.domain.size(new))
             given = _flat_index(codes, self.domain, shared)
-            drawn = _spread(table, given, generator)
+            drawn = spread_rows(table, given, generator)
             columns = [self.domain.index(name) for name in new]
             codes[:, columns] = np.stack(np.unravel_index(drawn, self.domain.sizes(new)), axis=1)
         return codes
@@ -169,11 +169,11 @@ class Model:
         """
         worst = 0.0
         for i, clique in enumerate(self.cliques):
-            shared = self._shared(i)
+            shared = self.shared(i)
             new = tuple(name for name in clique if name not in shared)
             axes = [clique.index(name) for name in shared]
             shape = (self.domain.size(shared), self.domain.size(new))
-            table = np.moveaxis(self._conditional(i), axes, range(len(shared))).reshape(shape)
+            table = np.moveaxis(self.conditional(i), axes, range(len(shared))).reshape(shape)
             place = _flat_index(codes, self.domain, (*shared, *new))
             counts = np.bincount(place, minlength=table.size).reshape(shape)
             expected = counts.sum(axis=1, keepdims=True) * table
@@ -212,14 +212,14 @@ class Model:
         except _DAMAGES as error:
             raise EstimationError(f"{folder}: is not a saved model: {error}") from error
 
-    def _shared(self, i: int) -> Clique:
+    def shared(self, i: int) -> Clique:
         """Returns the columns that clique i shares with its parent."""
         parent = () if self.parents[i] < 0 else self.cliques[self.parents[i]]
         return tuple(name for name in self.cliques[i] if name in parent)
 
-    def _conditional(self, i: int) -> NDArray[np.float64]:
+    def conditional(self, i: int) -> NDArray[np.float64]:
         """Returns P(clique i | columns shared with its parent), 0 where those have probability 0."""
-        marginal, shared = self.marginals[i], self._shared(i)
+        marginal, shared = self.marginals[i], self.shared(i)
         axes = tuple(a for a, name in enumerate(self.cliques[i]) if name not in shared)
         given = np.asarray(marginal.sum(axis=axes, keepdims=True))
         return np.asarray(np.divide(marginal, given, out=np.zeros_like(marginal), where=given > 0))
@@ -243,7 +243,7 @@ class Model:
                 yield of_first[clique[1]]
             else:
                 conditionals = conditionals or [
-                    self._conditional(i) for i in range(len(self.cliques))
+                    self.conditional(i) for i in range(len(self.cliques))
                 ]
                 yield self._contracted(clique, conditionals)
 
@@ -303,7 +303,7 @@ def _flat_index(codes: NDArray[np.int32], domain: Domain, clique: Clique) -> NDA
     return flat
 
 
-def _spread(
+def spread_rows(
     table: NDArray[np.float64],
     given: NDArray[np.int64],
     generator: np.random.Generator,  # noqa: TID251

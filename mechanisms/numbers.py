@@ -484,10 +484,11 @@ def _check_written(column: Integer | Real) -> None:
             f"column {column.name!r}: endings need decimals, the last of which they are"
         )
     if column.endings:
-        _endings_of(column)
+        number_endings(column)
 
 
-def _endings_of(column: Integer | Real) -> Endings:
+def number_endings(column: Integer | Real) -> Endings:
+    """Returns the last digits that a column's numbers have; it has ``endings``."""
     clock = spelling_of(column.form) if column.form else None
     return Endings(column.name, column.endings, isinstance(clock, Clock))
 
@@ -505,7 +506,7 @@ def _written(
     if column.endings:
         cells = column.cells
         ranges = np.array(cells.ranges, np.int64)[codes]
-        numbers = _endings_of(column).moved(numbers, ranges, cells.atoms, generator)
+        numbers = number_endings(column).moved(numbers, ranges, cells.atoms, generator)
     drawn = numbers.tolist()
     texts = {number: column.text_of(number) for number in dict.fromkeys(drawn)}
     return np.array([texts[number] for number in drawn], object)
@@ -516,14 +517,14 @@ def _drawn(
 ) -> NDArray[np.int64]:
     """Returns a number for each code: uniform in its cell, or in its fine cell if those were measured."""
     if column.within:
-        return _parted(column).draw(codes, generator)
+        return parted_number_cells(column).draw(codes, generator)
     if column.private is None or not column.private.measured:
         return column.cells.draw(codes, generator)
     return column.private.draw_within(fine_number_cells(column), codes, generator)
 
 
 @lru_cache(512)
-def _parted(column: Integer | Real) -> PartedCells:
+def parted_number_cells(column: Integer | Real) -> PartedCells:
     """Returns the column's cells with the parts that ``within`` cuts them into."""
     finer = replace(column, edges=tuple(sorted({*column.edges, *column.within})), within=())
     return PartedCells.of(column.cells, finer.cells)

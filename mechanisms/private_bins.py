@@ -107,6 +107,10 @@ class PrivateBins:
         behind = np.arange(others) + len(groups)
         return np.append(place_of(groups, len(fine.ranges)), behind).astype(np.int32)
 
+    def weights(self) -> NDArray[np.int64]:
+        """Returns the weight of each fine cell (cells,) within its group, once measured; see ``fine_weights``."""
+        return np.diff(_ends_of(self), prepend=0)
+
     def draw_within(
         self, fine: Cells, codes: NDArray[np.int32], generator: PublicGenerator
     ) -> NDArray[np.int64]:

@@ -63,6 +63,31 @@ def encode(
     return codes
 
 
+def encode_cells(
+    domain: Domain,
+    name: str,
+    table: TextTable,
+    *,
+    values: Sequence[str],
+    rows: NDArray[np.bool_],
+    source: object,
+) -> NDArray[np.int32]:
+    """Returns the codes of one column's ``values`` at ``rows`` of a table that may have no other column.
+
+    Raises ``DataError`` as ``encode``.
+    """
+    column = domain.columns[domain.index(name)]
+    places = np.flatnonzero(rows)
+    codes, wrong = _encode_column(domain, column, [values[place] for place in places.tolist()])
+    if wrong.any():
+        bad = np.zeros(len(values), np.bool_)
+        bad[places[wrong]] = True
+        shown_table = TextTable({name: values}, table.places, table.unit)
+        cells = _BadCells(name, bad, column.kind, _allowed(domain, column))
+        raise DataError(_bad_message(shown_table, [cells], str(source)))
+    return codes
+
+
 def decode(domain: Domain, codes: NDArray[np.int32], generator: PublicGenerator) -> pd.DataFrame:
     """Returns a table in the user's columns, categories and units, from codes (rows, columns).
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import shutil
 import tempfile
 import threading
@@ -25,7 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mechanisms.errors import DataError
 from mechanisms.model import Model
-from parties.api.config import ConfigLike, TableLike, config_of, tables_of, types_of
+from mechanisms.reading import read_text
+from parties.api.arguments import check_whole, seed_of
+from parties.api.config import ConfigLike, TableLike, config_of, table_of, tables_of, types_of
 from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
 from parties.config import Config, overrides_from_options
@@ -39,7 +40,7 @@ from parties.local.partition import PARTITIONS
 from parties.local.request import METHODS, Trial, TrialRequest
 from parties.observability.events import Event, Progress
 from parties.report.model import RunReport
-from parties.session.model_files import load_model
+from parties.session.model_files import SampleOptions, conditional_sample, load_model
 from parties.session.owner import Table, table_name
 from parties.session.result_digests import TABLE_FILE
 from parties.storage.files import disk_errors
@@ -139,9 +140,6 @@ def run_anywhere(main: Callable[[], Awaitable[Result]]) -> Result:
     return result
 
 
-_SEED_BITS = 64
-
-
 class Report(Mapping[str, Any]):
     """Report of a run: the content of report.json, and the page ``html``, which notebooks show."""
 
@@ -207,19 +205,56 @@ class Run:
         except ValueError as error:
             raise StoreError(self.folder / "report.json", f"is no report: {error}") from error
 
-    def sample(self, rows: int, *, seed: int | None = None) -> pd.DataFrame:
+    def sample(
+        self,
+        rows: int | None = None,
+        *,
+        where: str | None = None,
+        balance: str | None = None,
+        like: TableLike | None = None,
+        seed: int | None = None,
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
         """Draws more rows from the model, which costs no privacy; the same ``seed`` draws the same rows.
 
-        Raises ValueError unless ``rows`` is positive, ExtraMissing.
+        Args:
+            rows: Number of rows.
+            where: A condition that all rows satisfy, such as "age >= 65 and ward in (A, B)"; docs/questions.md has the
+                language. The share of the people that satisfy it is in ``attrs["probability"]`` of the result.
+            balance: A column of whose values there are equally many rows; their shares are in ``attrs["shares"]``.
+            like: A table of which some columns are given. The others, and empty cells, are drawn for each of its rows,
+                in its order; ``rows`` is not given then.
+            seed: A whole number from 0; by default another one each time.
+            random_state: The same as ``seed``.
+
+        Rows are drawn from the model given the condition, exactly, and none is thrown away.
+
+        Raises ConditionError for a condition that cannot be read, does not fit the columns or has probability 0;
+        DataError for a table that does not fit them; ValueError unless ``rows`` is positive; TypeError; ExtraMissing.
         """
         require_server_packages("a DataFrame")
         import pandas as pd
 
         from mechanisms.synthetic import synthetic_parts
 
-        chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
-        parts = synthetic_parts(self._model, rows, seed=chosen)
-        return self._typed(pd.concat(parts, ignore_index=True))
+        chosen = seed_of(seed, random_state)
+        if rows is not None:
+            check_whole("rows", rows, least=1)
+        given, source = None, "like"
+        if like is not None:
+            read = table_of(like, name="like")
+            given, source = read.read or read_text(read.source), read.source.shown
+        options = SampleOptions(rows, where, balance, given, source)
+        if options.is_plain:
+            parts = synthetic_parts(self._model, rows or 0, seed=chosen)
+            return self._typed(pd.concat(parts, ignore_index=True))
+        drawn = conditional_sample(self._model, options, seed=chosen)
+        table = self._typed(pd.concat(drawn.parts, ignore_index=True))
+        if where is not None:
+            table.attrs["probability"] = drawn.probability
+        if balance is not None:
+            table.attrs["shares"] = dict(drawn.shares)
+        return table
 
     def _typed(self, text: pd.DataFrame) -> pd.DataFrame:
         from mechanisms.typed import as_types, typed_table

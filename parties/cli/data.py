@@ -18,7 +18,7 @@ from mechanisms.columns import Categorical
 from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
 from mechanisms.private_draft import private_draft
-from mechanisms.reading import read_recognised
+from mechanisms.reading import read_recognised, read_text
 from parties.cli.options import plain_option, table_options
 from parties.cli.runtime import common_options
 from parties.config import Config, check_terms, load_config
@@ -170,12 +170,28 @@ _SEED_BITS = 64
 
 @data.command("sample", epilog="Example: syncret data sample runs/stays -n 10000 --out more.csv")
 @click.argument("run", type=_PATH)
-@click.option("-n", "--rows", type=click.IntRange(1), required=True, help="How many rows to draw.")
+@click.option("-n", "--rows", type=click.IntRange(1), help="How many rows to draw.")
 @click.option(
     "--out",
     type=_PATH,
     required=True,
     help="The file to make: .csv, .tsv (either with .gz), .parquet or .xlsx.",
+)
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help='Only rows that satisfy it, as in "age >= 65 and ward in (A, B)".',
+)
+@click.option(
+    "--balance",
+    metavar="COLUMN",
+    help="Equally many rows for each value of the column.",
+)
+@click.option(
+    "--like",
+    type=_PATH,
+    metavar="FILE",
+    help="A table in which some columns are given: the others, and empty cells, are drawn for each of its rows.",
 )
 @click.option(
     "--seed",
@@ -187,28 +203,59 @@ _SEED_BITS = 64
 @plain_option
 @common_options
 def sample(
-    run: Path, rows: int, out: Path, seed: int | None, overwrite: bool, plain: bool, as_json: bool
+    run: Path,
+    rows: int | None,
+    out: Path,
+    where: str | None,
+    balance: str | None,
+    like: Path | None,
+    seed: int | None,
+    overwrite: bool,
+    plain: bool,
+    as_json: bool,
 ) -> None:
     """Draw more rows from the model of the run RUN, in the columns, types and formats of its synthetic.csv.
 
     RUN is the folder of a run of DistAIM, central AIM or FLAIM, that of server 0 or of FLAIM's server, or a bundle.
     What is drawn follows from what was released already: it costs no further privacy, however many rows there are.
+
+    With --where, --balance or --like the rows are drawn from the model given the condition, exactly. The share of the
+    people that satisfy it is told: weights, where rows of several conditions are joined.
     """
     from parties.audit.bundle import unpacked_run
 
     require_server_packages("syncret data sample")
-    from parties.session.model_files import load_model, with_plain_format, write_samples
+    from parties.session.model_files import (
+        SampleOptions,
+        load_model,
+        with_plain_format,
+        write_samples,
+    )
 
+    if (rows is None) == (like is None):
+        raise click.UsageError("give either -n, the number of rows, or --like, a file with them")
+    given = None if like is None else read_text(like)
+    options = SampleOptions(rows, where, balance, given, str(like))
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
     with unpacked_run(run) as unpacked:
         model = load_model(unpacked.folder, named=run)
     if plain:
         model = with_plain_format(model)
-    write_samples(model, rows, out, seed=chosen, overwrite=overwrite)
+    drawn = write_samples(model, options, out, seed=chosen, overwrite=overwrite)
+    number = rows if given is None else len(given)
+    document: dict[str, object] = {"out": str(out), "rows": number, "seed": chosen}
+    if drawn is not None and where is not None:
+        document["probability"] = drawn.probability
+    if drawn is not None and balance is not None:
+        document["shares"] = dict(drawn.shares)
     if as_json:
-        click.echo(json.dumps({"out": str(out), "rows": rows, "seed": chosen}))
-    else:
-        click.echo(f"{rows} rows drawn from the model of {run} are in {out} (seed {chosen})")
+        click.echo(json.dumps(document))
+        return
+    click.echo(f"{number} rows drawn from the model of {run} are in {out} (seed {chosen})")
+    if "probability" in document and drawn is not None:
+        click.echo(f"share of the rows that satisfy the condition: {drawn.probability:.4g}")
+    for label, share in (drawn.shares if drawn is not None else {}).items():
+        click.echo(f"share of the rows with {balance} {label}: {share:.4g}")
 
 
 _CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"

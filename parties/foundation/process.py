@@ -57,12 +57,13 @@ SERVER_PACKAGES = (
     "numba",
     "pandas",
     "prometheus_client",
+    "pyparsing",
     "rich",
     "sqlalchemy",
     "threadpoolctl",
 )
 """Packages of servers and of whole runs on one machine: the service's database, figures, party runtime, DataFrames,
-metrics, progress, threads of products, loops of proofs and of large selections.
+metrics, questions, progress, threads of products, loops of proofs and of large selections.
 """
 
 

@@ -4,18 +4,25 @@ A model is a released value, and rows drawn from it cost no privacy. Known limit
 is the run's own. All values here are public.
 """
 
+from __future__ import annotations
+
 import struct
 import zipfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mechanisms.errors import DataError
 from mechanisms.model import Model
 from mechanisms.text_format import PLAIN_FORMAT
+from mechanisms.text_table import TextTable
 from parties.config import load_config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.session.result_digests import MODEL_FOLDER
 from parties.storage.files import atomic_replacement
+
+if TYPE_CHECKING:
+    from mechanisms.conditional_rows import ConditionalRows
 
 MAX_MODEL_BYTES = 1 << 32
 """Maximum unpacked size of a model's numbers, in bytes; models may come from anybody."""
@@ -53,17 +60,64 @@ def unpacked_bytes(folder: Path) -> int:
         return 0
 
 
-def write_samples(model: Model, rows: int, out: Path, *, seed: int, overwrite: bool) -> None:
-    """Draws ``rows`` rows into the file ``out``, in the format of its ending; the file is written atomically.
+@dataclass(frozen=True, slots=True)
+class SampleOptions:
+    """Rows to draw: ``rows`` of them, under a condition, balanced over a column, or like those of a table.
 
-    Raises DataError for an unknown ending, or more rows than such a file holds; StoreError if the file exists (unless
-    ``overwrite``) or the disk fails.
+    ``where`` is a condition in the language of `mechanisms.question`. ``like`` has rows with some given columns, each
+    of which is filled once; ``source`` is its name in errors. Raises ValueError unless either ``rows`` or ``like`` is
+    given.
+    """
+
+    rows: int | None = None
+    where: str | None = None
+    balance: str | None = None
+    like: TextTable | None = None
+    source: str = "table"
+
+    def __post_init__(self) -> None:
+        if self.like is None and self.rows is None:
+            raise ValueError("expected a number of rows, or a table of rows with given columns")
+        if self.like is not None and self.rows is not None:
+            raise ValueError(
+                "a table of given rows says how many there are; expected no other number of rows"
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """True for rows without any condition."""
+        return self.where is None and self.balance is None and self.like is None
+
+
+def conditional_sample(model: Model, options: SampleOptions, *, seed: int) -> ConditionalRows:
+    """Draws the rows that the ``options`` ask for. Raises ConditionError, DataError, ValueError."""
+    # Imported here: pandas takes a fifth of a second.
+    from mechanisms.conditional_rows import Wanted, conditional_rows, read_given
+    from mechanisms.question import parse_where
+
+    where = () if options.where is None else parse_where(options.where)
+    given = None
+    if options.like is not None:
+        given = read_given(model.domain, options.like, options.source)
+    rows = options.rows if given is None else len(given.codes)
+    return conditional_rows(model, Wanted(rows or 0, where, options.balance, given), seed=seed)
+
+
+def write_samples(
+    model: Model, options: SampleOptions, out: Path, *, seed: int, overwrite: bool
+) -> ConditionalRows | None:
+    """Draws rows into the file ``out``, in the format of its ending; the file is written atomically.
+
+    Returns what was drawn under a condition, None without one. Raises DataError for an unknown ending, or more rows
+    than such a file holds; StoreError if the file exists (unless ``overwrite``) or the disk fails; and as
+    ``conditional_sample``.
     """
     # Imported here: pandas takes a fifth of a second, and a wrong path should fail at once.
     from mechanisms.synthetic import synthetic_parts
     from mechanisms.writing import form_of, write_rows
 
     form = form_of(out)
+    rows = len(options.like) if options.like is not None else options.rows or 0
     if form.most is not None and rows > form.most:
         raise DataError(
             f"{out}: a file of this kind holds {form.most} rows, not {rows}; expected .csv or .parquet"
@@ -71,10 +125,13 @@ def write_samples(model: Model, rows: int, out: Path, *, seed: int, overwrite: b
     if not overwrite and out.exists():
         raise StoreError(out, "is there already; expected a new name, or --overwrite")
     try:
+        drawn = None if options.is_plain else conditional_sample(model, options, seed=seed)
+        parts = synthetic_parts(model, rows, seed=seed) if drawn is None else drawn.parts
         with atomic_replacement(out) as beside:
-            write_rows(beside, synthetic_parts(model, rows, seed=seed), model.domain, form)
+            write_rows(beside, parts, model.domain, form)
     except MemoryError:
         raise DataError(f"{out}: {rows} rows do not fit into memory; expected fewer") from None
+    return drawn
 
 
 def _is_between_silos(run: Path) -> bool:

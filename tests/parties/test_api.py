@@ -147,6 +147,39 @@ def test_sample_draws_the_same_rows_with_the_same_seed(run: syncret.Run) -> None
         run.sample(0)
 
 
+def test_sample_draws_rows_under_a_condition_from_a_bundle(
+    run: syncret.Run, tmp_path: Path
+) -> None:
+    packed = tmp_path / "conditions.zip"
+    assert CliRunner().invoke(cli, ["bundle", str(run.folder), "--out", str(packed)]).exit_code == 0
+    loaded = syncret.load(packed)
+    some = loaded.sample(200, where="age >= 65 and ward in (x, y)", random_state=1)
+    assert (some["age"] >= 65).all()
+    assert set(some["ward"]) <= {"x", "y"}
+    assert 0 < some.attrs["probability"] < 1
+    assert some.equals(loaded.sample(200, where="age >= 65 and ward in (x, y)", seed=1))
+    balanced = loaded.sample(90, balance="ward")
+    assert balanced["ward"].value_counts().max() == 30
+    assert sum(balanced.attrs["shares"].values()) == pytest.approx(1)
+    given = people()[["ward", "alive"]].head(20)
+    filled = loaded.sample(like=given)
+    assert filled["ward"].tolist() == given["ward"].tolist()
+    assert filled["alive"].tolist() == given["alive"].tolist()
+
+
+def test_sample_says_what_its_arguments_are(run: syncret.Run) -> None:
+    with pytest.raises(TypeError, match=r"rows = '5'; expected a whole number of at least 1"):
+        run.sample("5")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"expected one of them"):
+        run.sample(5, seed=1, random_state=1)
+    with pytest.raises(ValueError, match=r"random_state = -1; expected a whole number"):
+        run.sample(5, random_state=-1)
+    with pytest.raises(ValueError, match=r"expected a number of rows, or a table"):
+        run.sample()
+    with pytest.raises(syncret.ConditionError, match=r"no column 'wages'"):
+        run.sample(5, where="wages = 1")
+
+
 def test_load_reads_a_folder_and_a_bundle(run: syncret.Run, tmp_path: Path, folders: Path) -> None:
     packed = tmp_path / "run.zip"
     assert CliRunner().invoke(cli, ["bundle", str(run.folder), "--out", str(packed)]).exit_code == 0

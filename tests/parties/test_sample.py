@@ -189,3 +189,65 @@ def test_sample_refuses_what_a_file_cannot_be(
     assert sampled(run, "-n", 5, "--out", tmp_path / "more.csv") == Status.DATA
     assert "5 rows do not fit into memory" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_sample_draws_rows_that_satisfy_a_condition_and_tells_its_share(
+    run: Path, config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, text = tmp_path / "some.csv", "sex = m and age between 3 and 4"
+    assert sampled(run, "-n", 400, "--out", out, "--where", text, "--json") == Status.DONE
+    said = json.loads(capsys.readouterr().out)
+    table = read_table(out)
+    ages = table["age"].astype(int)
+    assert (table["sex"] == "m").all()
+    assert set(ages) == {3, 4}
+    assert said["probability"] == pytest.approx(0.5 * 0.2)
+    again = tmp_path / "again.csv"
+    arguments = ("-n", 400, "--out", again, "--where", text, "--seed", said["seed"])
+    assert sampled(run, *arguments) == Status.DONE
+    assert again.read_bytes() == out.read_bytes()
+    assert "share of the rows that satisfy the condition: 0.1" in capsys.readouterr().out
+
+
+def test_sample_balances_a_column_and_fills_given_rows(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, partial = tmp_path / "out.csv", tmp_path / "partial.csv"
+    assert sampled(run, "-n", 90, "--out", out, "--balance", "ward", "--json") == Status.DONE
+    shares = json.loads(capsys.readouterr().out)["shares"]
+    assert shares == {"x": 0.5, "y": 0.25, "z": 0.25}
+    assert read_table(out)["ward"].value_counts().to_dict() == {"x": 30, "y": 30, "z": 30}
+    partial.write_text("ward,age\nx,3\n,4\ny,\n")
+    arguments = ("--like", partial, "--out", out, "--overwrite", "--json")
+    assert sampled(run, *arguments) == Status.DONE
+    assert json.loads(capsys.readouterr().out)["rows"] == 3
+    table = read_table(out)
+    assert table["sex"].tolist()[::2] == ["f", "m"]
+    assert table["age"].tolist()[:2] == ["3", "4"]
+    partial.write_text("sex,ward\nf,x\nf,y\n")
+    assert sampled(run, *arguments) == Status.DATA
+    assert "1 of 2 rows have given values that occur together in no row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("-n", 5, "--where", "sex = f and ward = y"), Status.DATA, "its probability is 0"),
+        (("-n", 5, "--where", "sex > f"), Status.DATA, "have no order"),
+        (("-n", 5, "--where", "sex = f or ward = y"), Status.DATA, "joined by 'and'"),
+        (("-n", 5, "--balance", "wages"), Status.DATA, "the columns are sex, ward, age"),
+        (("--where", "sex = f"), Status.USAGE, "either -n"),
+    ],
+)
+def test_sample_refuses_conditions_that_no_row_satisfies(
+    arguments: tuple[object, ...],
+    status: Status,
+    said: str,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "none.csv"
+    assert sampled(run, "--out", out, *arguments) == status
+    assert said in capsys.readouterr().err
+    assert not out.exists()

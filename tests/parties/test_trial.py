@@ -18,7 +18,7 @@ from parties.local.participants import trial_capacity
 from parties.local.request import Trial, TrialRequest, load_trial
 from parties.methods.flaim.settings import settings_of
 from parties.observability.events import Progress, TextLines
-from parties.session.model_files import write_samples
+from parties.session.model_files import SampleOptions, write_samples
 from tests.parties.small import write_small
 from tests.parties.support import file_size_limit
 
@@ -124,7 +124,7 @@ async def test_central_aim_measures_private_bins_and_its_report_is_of_them(tmp_p
     model = Model.load(folder.path / "model")
     assert model.domain.shape == (2, 3, 4)
     assert document["utility"]["workload_error"] < 2  # type: ignore[index]
-    write_samples(model, 20, tmp_path / "more.csv", seed=1, overwrite=False)
+    write_samples(model, SampleOptions(20), tmp_path / "more.csv", seed=1, overwrite=False)
     ages = {line.split(",")[2] for line in (tmp_path / "more.csv").read_text().split()[1:]}
     assert ages <= {str(age) for age in range(10)}
 
