@@ -14,9 +14,11 @@ would be right. Nothing here reads from a terminal or writes to one, so all func
 """
 
 from mechanisms.errors import BudgetExceeded, ConditionError, DataError, MechanismError
+from mechanisms.estimate import Estimate
 from mechanisms.source import TableSource
 from parties.api.audit import AuditResult, audit
 from parties.api.config import Draft, draft
+from parties.api.estimates import Estimates
 from parties.api.owner import preview, submit
 from parties.api.run import Report, Run, load, synthesize
 from parties.config import Config, load_config
@@ -45,6 +47,8 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Draft",
+    "Estimate",
+    "Estimates",
     "ExtraMissing",
     "MechanismError",
     "PartyError",

@@ -27,6 +27,7 @@ from mechanisms.model import Model
 from mechanisms.reading import read_text
 from parties.api.arguments import check_whole, seed_of
 from parties.api.config import ConfigLike, TableLike, config_of, table_of, tables_of, types_of
+from parties.api.estimates import Estimates
 from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
 from parties.config import Config, overrides_from_options
@@ -39,6 +40,7 @@ from parties.local.methods import open_method_folder, run_method, trial_from_tab
 from parties.local.partition import PARTITIONS
 from parties.local.request import METHODS, Trial, TrialRequest
 from parties.observability.events import Event, Progress
+from parties.report.knowledge import condition_share, run_knowledge
 from parties.report.model import RunReport
 from parties.session.model_files import SampleOptions, conditional_sample, load_model
 from parties.session.owner import Table, table_name
@@ -220,7 +222,8 @@ class Run:
         Args:
             rows: Number of rows.
             where: A condition that all rows satisfy, such as "age >= 65 and ward in (A, B)"; docs/questions.md has the
-                language. The share of the people that satisfy it is in ``attrs["probability"]`` of the result.
+                language. The share of the people that satisfy it is in ``attrs["probability"]`` of the result, and its
+                interval, if the run has a report, in ``attrs["probability_interval"]``.
             balance: A column of whose values there are equally many rows; their shares are in ``attrs["shares"]``.
             like: A table of which some columns are given. The others, and empty cells, are drawn for each of its rows,
                 in its order; ``rows`` is not given then.
@@ -251,10 +254,32 @@ class Run:
         drawn = conditional_sample(self._model, options, seed=chosen)
         table = self._typed(pd.concat(drawn.parts, ignore_index=True))
         if where is not None:
+            share = condition_share(self._model, self.folder, where)
             table.attrs["probability"] = drawn.probability
+            table.attrs["probability_interval"] = None if share is None else (share.low, share.high)
         if balance is not None:
             table.attrs["shares"] = dict(drawn.shares)
         return table
+
+    def estimate(self, question: str) -> Estimates:
+        """Answers a question from the model, with intervals; this costs no privacy.
+
+        Args:
+            question: A figure, such as "mean(income) by sex where age >= 65"; docs/questions.md has the language.
+
+        Each answer has the value, an interval that is meant to hold in 95 of 100 cases, and its basis: "measured", if
+        all columns are in one measured marginal; "joined", if the model joins them through others; "guess", if it holds
+        them independent. Where the model knows nothing there is a refusal in words instead.
+
+        Raises ConditionError for a question that cannot be read or does not fit the columns; StoreError if the run has
+        no report; TypeError; ExtraMissing.
+        """
+        require_server_packages("an estimate")
+        from mechanisms.estimates import estimates
+        from mechanisms.question import parse_question
+
+        asked = parse_question(question)
+        return Estimates(question, estimates(self._model, run_knowledge(self.folder), asked))
 
     def _typed(self, text: pd.DataFrame) -> pd.DataFrame:
         from mechanisms.typed import as_types, typed_table

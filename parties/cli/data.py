@@ -225,6 +225,7 @@ def sample(
     from parties.audit.bundle import unpacked_run
 
     require_server_packages("syncret data sample")
+    from parties.report.knowledge import condition_share, share_text
     from parties.session.model_files import (
         SampleOptions,
         load_model,
@@ -239,6 +240,7 @@ def sample(
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
     with unpacked_run(run) as unpacked:
         model = load_model(unpacked.folder, named=run)
+        share = None if where is None else condition_share(model, unpacked.folder, where)
     if plain:
         model = with_plain_format(model)
     drawn = write_samples(model, options, out, seed=chosen, overwrite=overwrite)
@@ -246,6 +248,8 @@ def sample(
     document: dict[str, object] = {"out": str(out), "rows": number, "seed": chosen}
     if drawn is not None and where is not None:
         document["probability"] = drawn.probability
+        if share is not None:
+            document["probability_interval"] = share.to_dict()
     if drawn is not None and balance is not None:
         document["shares"] = dict(drawn.shares)
     if as_json:
@@ -253,9 +257,49 @@ def sample(
         return
     click.echo(f"{number} rows drawn from the model of {run} are in {out} (seed {chosen})")
     if "probability" in document and drawn is not None:
-        click.echo(f"share of the rows that satisfy the condition: {drawn.probability:.4g}")
-    for label, share in (drawn.shares if drawn is not None else {}).items():
-        click.echo(f"share of the rows with {balance} {label}: {share:.4g}")
+        interval = "" if share is None else share_text(share)
+        click.echo(
+            f"share of the rows that satisfy the condition: {drawn.probability:.4g}{interval}"
+        )
+    for label, part in (drawn.shares if drawn is not None else {}).items():
+        click.echo(f"share of the rows with {balance} {label}: {part:.4g}")
+
+
+@data.command(
+    "estimate",
+    epilog='Example: syncret data estimate runs/stays "mean(stay_days) by ward where age >= 65"',
+)
+@click.argument("run", type=_PATH)
+@click.argument("question")
+@common_options
+def estimate(run: Path, question: str, as_json: bool) -> None:
+    """Answer QUESTION from the model of the run RUN: figures with intervals, which cost no privacy.
+
+    Figures are count, share(CONDITION), mean(COLUMN), median(COLUMN), quantile(COLUMN, 0.9), difference(FIGURE,
+    CONDITION, CONDITION), ratio(FIGURE, CONDITION, CONDITION), odds_ratio(CONDITION, CONDITION, CONDITION) and
+    slope(COLUMN, COLUMN, ...), for each value of columns (by COLUMN), of the rows that satisfy a condition (where
+    CONDITION). RUN is the folder of a run of DistAIM, central AIM or FLAIM, that of server 0, or a bundle.
+    """
+    from parties.audit.bundle import unpacked_run
+
+    require_server_packages("syncret data estimate")
+    from mechanisms.estimates import estimates
+    from mechanisms.question import parse_question
+    from parties.report.knowledge import run_knowledge
+    from parties.session.model_files import load_model
+
+    asked = parse_question(question)
+    with unpacked_run(run) as unpacked:
+        model = load_model(unpacked.folder, named=run)
+        knowledge = run_knowledge(unpacked.folder, named=run)
+    answers = estimates(model, knowledge, asked)
+    if as_json:
+        answered = [answer.to_dict() for answer in answers]
+        click.echo(json.dumps({"question": question, "estimates": answered}, indent=2))
+        return
+    for answer in answers:
+        group = ", ".join(f"{name} {value}" for name, value in answer.group.items())
+        click.echo(f"{group}: {answer}" if group else str(answer))
 
 
 _CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"

@@ -167,6 +167,46 @@ def test_sample_draws_rows_under_a_condition_from_a_bundle(
     assert filled["alive"].tolist() == given["alive"].tolist()
 
 
+def test_estimate_answers_with_intervals_from_a_folder_and_a_bundle(
+    run: syncret.Run, tmp_path: Path
+) -> None:
+    packed = tmp_path / "estimates.zip"
+    assert CliRunner().invoke(cli, ["bundle", str(run.folder), "--out", str(packed)]).exit_code == 0
+    loaded, text = syncret.load(packed), "mean(age) by ward where alive = True"
+    answers = loaded.estimate(text)
+    assert [one.group["ward"] for one in answers] == ["x", "y", "z"]
+    assert answers.frame().columns.tolist() == ["ward", "value", "low", "high", "basis", "refusal"]
+    assert list(answers) == list(run.estimate(text))
+    assert "ward x: " in repr(answers)
+    assert "<table" in answers._repr_html_()
+    count = loaded.estimate("count")
+    assert count.low < len(people()) < count.high  # type: ignore[operator]
+    assert count.basis == "measured"
+    with pytest.raises(ValueError, match="has 3 answers; expected frame"):
+        _ = answers.value
+    with pytest.raises(syncret.ConditionError, match="no column 'wages'"):
+        loaded.estimate("mean(wages)")
+    with pytest.raises(TypeError, match="expected count, share"):
+        loaded.estimate(3)  # type: ignore[arg-type]
+    shown = CliRunner().invoke(cli, ["data", "estimate", str(packed), text, "--json"])
+    document = json.loads(shown.stdout)
+    assert document["question"] == text
+    assert document["estimates"] == [one.to_dict() for one in answers]
+    lines = CliRunner().invoke(cli, ["data", "estimate", str(run.folder), text]).stdout.splitlines()
+    assert lines == [f"ward {one.group['ward']}: {one}" for one in answers]
+    some = loaded.sample(5, where="alive = True")
+    low, high = some.attrs["probability_interval"]
+    assert low < some.attrs["probability"] < high
+
+
+def test_estimate_needs_the_runs_report(run: syncret.Run) -> None:
+    with pytest.raises(syncret.StoreError, match=r"has no report.json; expected a run's folder"):
+        syncret.load(run.folder / "model").estimate("count")
+    # Rows are drawn all the same.
+    drawn = syncret.load(run.folder / "model").sample(5, where="alive = True")
+    assert drawn.attrs["probability_interval"] is None
+
+
 def test_sample_says_what_its_arguments_are(run: syncret.Run) -> None:
     with pytest.raises(TypeError, match=r"rows = '5'; expected a whole number of at least 1"):
         run.sample("5")  # type: ignore[arg-type]

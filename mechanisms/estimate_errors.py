@@ -1,0 +1,141 @@
+"""Errors of estimates from a model: noise, columns that were not measured together, and the number of rows.
+
+``Knowledge`` has what a run released about the errors of its marginals. ``deviation_of`` gives the standard deviation
+of an estimate from its influence: the array ``a`` over the cells of its columns for which the estimate's error is, to
+first order, the sum of ``a`` times the errors of the cells' shares.
+
+All values here are public, as post-processing of released values.
+
+- *measured*: all columns are in one measured marginal, whose counts have independent noise. The deviation is that of
+  the noise times the norm of the influence, less its mean, since the shares sum to 1. A model that also fits other
+  measurements, and has no negative counts, is nearer; the interval is so far conservative.
+- *joined* and *guess*: the columns were not measured together, and the model joins them through others, or holds them
+  independent. The likely error e (L1, `mechanisms.likely_errors`) of their joint marginal is taken as one spread over
+  the cells in proportion to their shares, as unfavourably as possible: by Cauchy and Schwarz the estimate is off by at
+  most e sqrt(pi/2) times the influence's deviation over the model's rows. A set of columns that is no candidate of the
+  run has the root of the sum of the squares of its pairs' likely errors.
+
+Limits: measured, not proven; README.md, Estimates, has the coverage on generated tables. Errors of an estimate's second
+order are refused rather than bounded (``mechanisms.estimates``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.domain import Clique
+from mechanisms.estimate import CONFIDENCE
+from mechanisms.likely_errors import parts_of
+
+QUANTILE = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+MEASURED, JOINED, GUESS = "measured", "joined", "guess"
+UNKNOWN = 1.0
+"""Likely L1 error from which on nothing is known: half of the rows may be in a wrong cell."""
+_SPREAD = math.sqrt(math.pi / 2)
+"""Root mean square of normal errors, in mean absolute errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarginalError:
+    """Error of a marginal of ``cells`` counts: the deviation ``noise`` of each, None unless measured, and ``likely``.
+
+    ``likely`` is the likely L1 distance of the normalised marginals.
+    """
+
+    noise: float | None
+    likely: float
+    cells: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Knowledge:
+    """The estimated number of ``rows``, and the ``errors`` of the run's marginals by their columns, sorted by name.
+
+    Raises ``ValueError`` without rows.
+    """
+
+    rows: float
+    errors: Mapping[Clique, MarginalError]
+
+    def __post_init__(self) -> None:
+        if not self.rows > 0:
+            raise ValueError("a run without rows has no estimates")
+
+    @property
+    def rows_deviation(self) -> float:
+        """Standard deviation of the number of rows, by the sums of the single columns' counts; 0 without any.
+
+        A measured pair may count for both of its columns, so that the sum of the precisions is halved.
+        """
+        precisions = [
+            1 / (error.cells * error.noise**2)
+            for columns, error in self.errors.items()
+            if len(columns) == 1 and error.noise
+        ]
+        return (sum(precisions) / 2) ** -0.5 if precisions else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """The standard deviation of an estimate, and its ``basis``; ``apart`` are two columns of which nothing is known."""
+
+    value: float
+    basis: str
+    apart: tuple[str, str] | None = None
+
+
+def deviation_of(
+    influence: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    columns: Clique,
+    *,
+    knowledge: Knowledge,
+    cliques: tuple[Clique, ...],
+) -> Deviation:
+    """Returns the deviation of an estimate with an ``influence`` over the cells of ``columns``.
+
+    ``shares`` are the model's, of the same shape; ``cliques`` are those of the model.
+    """
+    if not columns:
+        return Deviation(0.0, MEASURED)
+    known = knowledge.errors.get(tuple(sorted(columns)))
+    if known is not None and known.noise is not None:
+        centred = influence - influence.mean()
+        return Deviation(
+            known.noise / knowledge.rows * float(np.sqrt((centred**2).sum())), MEASURED
+        )
+    error, apart = _joined_error(columns, knowledge)
+    whole = _parts(columns, cliques)
+    basis = JOINED if len({whole[name] for name in columns}) == 1 else GUESS
+    mean = float((shares * influence).sum())
+    spread = math.sqrt(max(0.0, float((shares * (influence - mean) ** 2).sum())))
+    return Deviation(error / QUANTILE * _SPREAD * spread, basis, apart)
+
+
+def _joined_error(columns: Clique, knowledge: Knowledge) -> tuple[float, tuple[str, str] | None]:
+    """Returns the likely error of the joint marginal of ``columns``, and two of them of which nothing is known."""
+    total, worst = 0.0, ("", "")
+    largest = -1.0
+    for pair in combinations(sorted(columns), 2):
+        found = knowledge.errors.get(pair)
+        error = math.inf if found is None else found.likely
+        total += error * error
+        if error > largest:
+            largest, worst = error, (pair[0], pair[1])
+    whole = knowledge.errors.get(tuple(sorted(columns)))
+    error = math.sqrt(total) if whole is None else whole.likely
+    if whole is not None and whole.likely < UNKNOWN:
+        return error, None
+    return error, worst if error >= UNKNOWN else None
+
+
+def _parts(columns: Clique, cliques: tuple[Clique, ...]) -> dict[str, str]:
+    names = tuple(dict.fromkeys((*columns, *(name for clique in cliques for name in clique))))
+    return parts_of(names, cliques)

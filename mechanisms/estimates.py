@@ -1,0 +1,493 @@
+"""Estimates from a released model: counts, shares, means, quantiles, differences, ratios, odds ratios and slopes.
+
+``estimates`` answers a question of `mechanisms.question` with one ``Estimate`` for each value of the columns that it is
+by: a value, an interval of stated confidence, the basis of the interval, or a refusal in words.
+
+All values here are public; answering a question costs no privacy. The truth that an interval is about is the figure of
+the real table, not of a population from which its rows might be drawn.
+
+Every measure is computed from the model's joint distribution of its columns, with its influence: the change of the
+figure by a change of each cell's share. The deviation follows from the influence (`mechanisms.estimate_errors`). To the
+interval the doubt is added, in full, that comes from cells: a value's place in its cell is not known. A mean takes each
+cell's mean to be off by at most a sixth of its width, all in one direction (as of a density that falls in a straight
+line to zero), and so does a condition that cuts a cell. A quantile's interval ends at the ends of parts of cells.
+Ratios and odds ratios have intervals that are symmetric on the scale of logarithms.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.column_values import number_text
+from mechanisms.columns import Categorical, Column, Moment
+from mechanisms.conditions import Limit, column_named, limits_of
+from mechanisms.domain import Clique, Domain
+from mechanisms.errors import ConditionError
+from mechanisms.estimate import Estimate
+from mechanisms.estimate_errors import (
+    QUANTILE,
+    Deviation,
+    Knowledge,
+    deviation_of,
+)
+from mechanisms.model import Model
+from mechanisms.question import (
+    COUNT,
+    DIFFERENCE,
+    MEAN,
+    ODDS_RATIO,
+    RATIO,
+    SHARE,
+    SLOPE,
+    Measure,
+    Question,
+)
+from mechanisms.question import QUANTILE as QUANTILES
+from mechanisms.value_parts import ValueParts, unit_of
+from mechanisms.written import parse_number
+
+Array = NDArray[np.float64]
+MOST_CELLS = 1 << 22
+MOST_GROUPS = 10_000
+_LEAST_ROWS = 2.0
+"""Deviations of its number of rows that a group needs: with fewer, a ratio's error is not linear in it."""
+
+
+class _Refused(Exception):
+    """A figure that the model cannot give, in words."""
+
+
+def estimates(model: Model, knowledge: Knowledge, question: Question) -> tuple[Estimate, ...]:
+    """Returns the answers to a question, in the order of the values of the columns that it is by.
+
+    Raises ``ConditionError`` for a column, a value or a measure that does not fit the columns.
+    """
+    table = _Table.of(model, knowledge, question)
+    return tuple(table.estimate(group) for group in table.groups())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Values:
+    """The numbers of a column's cells: the ``mean`` of each, 0 where ``present`` is 0, and its ``doubt``, all (codes,).
+
+    ``parts`` are those from which values are drawn, None for categories that are numbers.
+    """
+
+    column: Column
+    mean: Array
+    doubt: Array
+    present: Array
+    parts: ValueParts | None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Least and largest number."""
+        if self.parts is None:
+            known = self.mean[self.present > 0]
+            return float(known.min()), float(known.max())
+        unit = 1 if isinstance(self.column, Categorical) else unit_of(self.column)
+        return float(self.parts.first.min()) / unit, float(self.parts.last.max()) / unit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A measure of a question with its conditions as limits; see ``Measure``."""
+
+    kind: str
+    columns: tuple[str, ...]
+    level: float
+    of: Mapping[str, Limit]
+    groups: tuple[Mapping[str, Limit], ...]
+    inner: _Asked | None
+
+    @classmethod
+    def of_measure(cls, domain: Domain, measure: Measure) -> _Asked:
+        """Resolves a measure. Raises ``ConditionError``."""
+        return cls(
+            measure.kind,
+            measure.columns,
+            measure.level,
+            limits_of(domain, measure.of),
+            tuple(limits_of(domain, group) for group in measure.groups),
+            None if measure.inner is None else cls.of_measure(domain, measure.inner),
+        )
+
+    @property
+    def tested(self) -> set[str]:
+        """Names of all columns of the measure and its conditions."""
+        names = {*self.columns, *self.of, *(name for group in self.groups for name in group)}
+        return names if self.inner is None else names | self.inner.tested
+
+    def raised(self) -> Iterator[_Asked]:
+        """Yields the measure with the share of one cut cell raised by its doubt, for each of them."""
+        for of in _raised(self.of):
+            yield replace(self, of=of)
+        for i, group in enumerate(self.groups):
+            for changed in _raised(group):
+                yield replace(self, groups=(*self.groups[:i], changed, *self.groups[i + 1 :]))
+        if self.inner is not None:
+            for inner in self.inner.raised():
+                yield replace(self, inner=inner)
+
+
+def _raised(limits: Mapping[str, Limit]) -> Iterator[dict[str, Limit]]:
+    """Yields the limits with the share of one cut cell raised by its doubt."""
+    for name, limit in limits.items():
+        for code in np.flatnonzero(limit.doubts > 0):
+            shares = limit.shares.copy()
+            shares[code] += limit.doubts[code]
+            yield {**limits, name: replace(limit, shares=shares)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Figure:
+    """A figure on its working scale, with its ``influence`` over the table's cells and the ``doubt`` from its cells."""
+
+    value: float
+    influence: Array
+    doubt: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Quantile:
+    """A quantile, as a ``figure`` and with its ``interval``, on the interval's ``basis``."""
+
+    figure: _Figure
+    interval: tuple[float, float]
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """The model's joint distribution ``shares`` of the ``columns`` of a question, with the limits of its conditions."""
+
+    model: Model
+    knowledge: Knowledge
+    question: Question
+    columns: Clique
+    shares: Array
+    where: Mapping[str, Limit]
+    measure: _Asked
+
+    @classmethod
+    def of(cls, model: Model, knowledge: Knowledge, question: Question) -> _Table:
+        """Computes the joint distribution. Raises ``ConditionError``."""
+        domain = model.domain
+        where, measure = (
+            limits_of(domain, question.where),
+            _Asked.of_measure(domain, question.measure),
+        )
+        names = {*where, *question.by, *measure.tested}
+        for name in names:
+            column_named(domain, name)
+        columns = tuple(name for name in domain.names if name in names)
+        if domain.size(columns) > MOST_CELLS:
+            raise ConditionError(
+                f"the question has {len(columns)} columns with {domain.size(columns)} cells together; expected at most "
+                f"{MOST_CELLS}: ask about fewer columns at once"
+            )
+        shares = model.answers([columns])[0] if columns else np.ones(())
+        return cls(model, knowledge, question, columns, shares, where, measure)
+
+    def groups(self) -> Iterator[dict[str, int]]:
+        """Yields codes of the columns that the question is by: all that are not missing and satisfy its condition."""
+        domain, codes = self.model.domain, []
+        for name in self.question.by:
+            column = column_named(domain, name)
+            present = np.arange(column.size - column.missing)
+            limit = self.where.get(name)
+            codes.append(present if limit is None else present[limit.shares[: len(present)] > 0])
+        if math.prod(map(len, codes)) > MOST_GROUPS:
+            raise ConditionError(
+                f"the question has more than {MOST_GROUPS} groups; expected fewer columns after by"
+            )
+        for group in itertools.product(*(found.tolist() for found in codes)):
+            yield dict(zip(self.question.by, group, strict=True))
+
+    def estimate(self, group: Mapping[str, int]) -> Estimate:
+        """Returns the answer for one group."""
+        domain, measure = self.model.domain, self.measure
+        labels = {name: column_named(domain, name).labels[code] for name, code in group.items()}
+        rows = self._evidence(self.where)
+        for name, code in group.items():
+            rows = rows * self._on(name, np.eye(column_named(domain, name).size)[code])
+        try:
+            if measure.kind == QUANTILES:
+                quantile = self._quantile(measure, rows)
+                (low, high), basis = quantile.interval, quantile.basis
+                value = quantile.figure.value
+            else:
+                value, low, high, basis = self._interval(measure, rows)
+        except _Refused as refused:
+            return Estimate(labels, refusal=str(refused))
+        shown = [self._shown(measure, number) for number in (value, low, high)]
+        return Estimate(labels, shown[0], shown[1], shown[2], basis)
+
+    # Figures and their influences.
+
+    def _interval(self, measure: _Asked, rows: Array) -> tuple[float, float, float, str]:
+        figure = self._figure(measure, rows)
+        doubt = figure.doubt + self._cut_doubt(measure, rows, figure)
+        found = self._deviation(figure.influence)
+        spread = found.value
+        if measure.kind == COUNT:
+            spread = math.hypot(
+                spread, figure.value * self.knowledge.rows_deviation / self.knowledge.rows
+            )
+        half = QUANTILE * spread + doubt
+        ends = (figure.value, figure.value - half, figure.value + half)
+        value, low, high = ends
+        if COUNT in (measure.kind, measure.inner and measure.inner.kind) and measure.kind != RATIO:
+            value, low, high = (end * self.knowledge.rows for end in ends)
+        elif measure.kind in (RATIO, ODDS_RATIO):
+            value, low, high = (math.exp(min(700.0, end)) for end in ends)
+        least, most = self._bounds(measure)
+        return value, max(low, least), min(high, most), found.basis
+
+    def _figure(self, measure: _Asked, rows: Array) -> _Figure:
+        """Returns a measure of the ``rows``: the share of each cell that is asked about, over the table's cells."""
+        if measure.kind == COUNT:
+            share = float((self.shares * rows).sum())
+            return _Figure(share, rows - share)
+        if measure.kind == SHARE:
+            return self._ratio(rows * self._evidence(measure.of), rows)
+        if measure.kind == MEAN:
+            return self._mean(measure.columns[0], rows)
+        if measure.kind == SLOPE:
+            return self._slope(measure.columns, rows)
+        if measure.kind == QUANTILES:
+            return self._quantile(measure, rows).figure
+        one, other = (rows * self._evidence(group) for group in measure.groups)
+        if measure.kind == ODDS_RATIO:
+            of = replace(measure, kind=SHARE)
+            return _difference(*(_logit(self._figure(of, part)) for part in (one, other)))
+        inner = measure.inner or replace(measure, kind=COUNT)
+        if measure.kind == DIFFERENCE:
+            return _difference(self._figure(inner, one), self._figure(inner, other))
+        return _difference(*(_logarithm(self._figure(inner, part)) for part in (one, other)))
+
+    def _ratio(self, part: Array, rows: Array) -> _Figure:
+        """Returns the sum of ``part`` over that of ``rows``."""
+        whole = self._mass(rows)
+        value = float((self.shares * part).sum()) / whole
+        return _Figure(value, (part - value * rows) / whole)
+
+    def _mass(self, rows: Array) -> float:
+        """Returns the share of the ``rows``. Raises ``_Refused`` if they are none, or not to be told from none."""
+        mass = float((self.shares * rows).sum())
+        if mass <= 0:
+            raise _Refused("no row of the model satisfies the condition")
+        deviation = self._deviation(rows - mass).value
+        if mass < _LEAST_ROWS * deviation:
+            raise _Refused(
+                f"about {mass * self.knowledge.rows:.0f} rows satisfy the condition, give or take "
+                f"{QUANTILE * deviation * self.knowledge.rows:.0f}: too few to say more of them"
+            )
+        return mass
+
+    def _mean(self, name: str, rows: Array) -> _Figure:
+        values = _values_of(self.model.domain, name)
+        present = rows * self._on(name, values.present)
+        figure = self._ratio(present * self._on(name, values.mean), present)
+        weights = self.shares * present
+        doubt = float((weights * self._on(name, values.doubt)).sum() / weights.sum())
+        return replace(figure, doubt=doubt)
+
+    def _slope(self, names: Sequence[str], rows: Array) -> _Figure:
+        """Returns the least-squares coefficient of the second column for the first, given the further ones."""
+        values = [_values_of(self.model.domain, name) for name in names]
+        for name, of in zip(names, values, strict=True):
+            rows = rows * self._on(name, of.present)
+        mass = self._mass(rows)
+        means = [of.mean for of in values]
+        slope, influence = self._fit(names, means, rows / mass)
+        doubt = 0.0
+        # The doubts of all columns' cells, each in its worse direction: columns' means may be off in any pattern.
+        for i, of in enumerate(values):
+            for code in np.flatnonzero((of.doubt > 0) & (of.present > 0)):
+                moved = of.mean.copy()
+                moved[code] += of.doubt[code]
+                changed = [moved if j == i else mean for j, mean in enumerate(means)]
+                doubt += abs(self._fit(names, changed, rows / mass)[0] - slope)
+        return _Figure(slope, influence, doubt)
+
+    def _fit(
+        self, names: Sequence[str], means: Sequence[Array], rows: Array
+    ) -> tuple[float, Array]:
+        weights = self.shares * rows
+        centred = []
+        for name, mean in zip(names, means, strict=True):
+            spread = self._on(name, mean)
+            centred.append(np.broadcast_to(spread - float((weights * spread).sum()), weights.shape))
+        outcome, others = centred[0], np.stack(centred[1:])
+        flat = others.reshape(len(others), -1)
+        gram = (flat * weights.reshape(-1)) @ flat.T
+        scale = np.sqrt(np.diag(gram))
+        if not (scale > 0).all() or np.linalg.cond(gram / np.outer(scale, scale)) > 1e9:
+            raise _Refused("a column does not vary under the condition, or follows from the others")
+        inverse = np.linalg.inv(gram)
+        coefficients = inverse @ (flat @ (weights * outcome).reshape(-1))
+        residual = outcome - np.tensordot(coefficients, others, 1)
+        direction = np.tensordot(inverse[0], others, 1)
+        return float(coefficients[0]), np.asarray(rows * direction * residual)
+
+    def _quantile(self, measure: _Asked, rows: Array) -> _Quantile:
+        name, level = measure.columns[0], measure.level
+        values = _values_of(self.model.domain, name)
+        if values.parts is None or isinstance(values.column, Categorical):
+            raise ConditionError(
+                f"column {name!r} has categories, which have no quantiles; expected a column of numbers or dates"
+            )
+        present = rows * self._on(name, values.present)
+        mass = self._mass(present)
+        axes = tuple(a for a, other in enumerate(self.columns) if other != name)
+        by_code = np.asarray((self.shares * present).sum(axis=axes)) / mass
+        parts, unit = values.parts, unit_of(values.column)
+        order = np.argsort(parts.first, kind="stable")
+        first, last, codes = parts.first[order] / unit, parts.last[order] / unit, parts.codes[order]
+        weights = by_code[codes] * parts.shares[order]
+        sums = np.cumsum(weights)
+
+        def place(share: float) -> int:
+            """Returns the first part up to which there is this share of the rows."""
+            found = np.searchsorted(sums, share * (1 - 1e-12))
+            return min(int(found), int(np.flatnonzero(weights > 0)[-1]))
+
+        i = place(level)
+        inside = (level - (sums[i] - weights[i])) / weights[i]
+        value = first[i] + min(max(float(inside), 0.0), 1.0) * (last[i] - first[i])
+        # The rows below: all of earlier cells, and the part of this one that is below the value.
+        below = np.zeros(len(values.present))
+        np.add.at(below, codes[:i], parts.shares[order][:i])
+        below[codes[i]] += float(np.clip(inside, 0.0, 1.0)) * parts.shares[order][i]
+        influence = present * (self._on(name, below) - level) / mass
+        width = max(float(last[i] - first[i]), 1 / unit)
+        found = self._deviation(influence)
+        half = QUANTILE * found.value
+        ends = place(max(level - half, 0.0)), place(min(level + half, 1.0))
+        return _Quantile(
+            _Figure(float(value), -influence * width / float(weights[i]), width),
+            # A value may be anywhere within its part.
+            (float(first[ends[0]]), float(last[ends[1]])),
+            found.basis,
+        )
+
+    # Errors.
+
+    def _deviation(self, influence: Array) -> Deviation:
+        found = deviation_of(
+            np.broadcast_to(influence, self.shares.shape),
+            self.shares,
+            self.columns,
+            knowledge=self.knowledge,
+            cliques=self.model.cliques,
+        )
+        if found.apart is not None:
+            one, other = found.apart
+            raise _Refused(
+                f"the model knows nothing on how {one} and {other} go together: they were not measured together, and "
+                "no bound on the error is known"
+            )
+        return found
+
+    def _cut_doubt(self, measure: _Asked, rows: Array, figure: _Figure) -> float:
+        """Returns the doubt from cells that conditions cut: the change of the figure by each cell's doubted share."""
+        doubt = 0.0
+        for name, limit in self.where.items():
+            if name in self.question.by:
+                continue
+            for code in np.flatnonzero(limit.doubts > 0):
+                factor = np.ones(len(limit.shares))
+                factor[code] += limit.doubts[code] / limit.shares[code]
+                changed = self._figure(measure, rows * self._on(name, factor))
+                doubt += abs(changed.value - figure.value)
+        for changed_measure in measure.raised():
+            doubt += abs(self._figure(changed_measure, rows).value - figure.value)
+        return doubt
+
+    def _evidence(self, limits: Mapping[str, Limit]) -> Array:
+        found = np.ones((1,) * len(self.columns))
+        for name, limit in limits.items():
+            found = found * self._on(name, limit.shares)
+        return found
+
+    def _on(self, name: str, values: Array) -> Array:
+        """Returns values (codes,) of a column over the table's axes."""
+        return values.reshape([-1 if other == name else 1 for other in self.columns])
+
+    def _bounds(self, measure: _Asked) -> tuple[float, float]:
+        """Returns the least and the largest possible figure."""
+        if measure.kind == SHARE:
+            return 0.0, 1.0
+        if measure.kind == MEAN:
+            return _values_of(self.model.domain, measure.columns[0]).range
+        if measure.kind == DIFFERENCE and measure.inner is not None:
+            least, most = self._bounds(measure.inner)
+            return least - most, most - least
+        return (0.0 if measure.kind in (COUNT, RATIO, ODDS_RATIO) else -math.inf), math.inf
+
+    def _shown(self, measure: _Asked, number: float) -> float | str:
+        if measure.kind in (MEAN, QUANTILES):
+            column = column_named(self.model.domain, measure.columns[0])
+            if isinstance(column, Moment):
+                return number_text(column, round(number))
+        return number
+
+
+def _values_of(domain: Domain, name: str) -> _Values:
+    """Returns the numbers of a column. Raises ``ConditionError`` for categories that are no numbers."""
+    column = column_named(domain, name)
+    absent = np.zeros(column.size)
+    if isinstance(column, Categorical):
+        numbers = [parse_number(value) for value in column.categories]
+        if None in numbers or column.prefix or column.other:
+            raise ConditionError(
+                f"column {name!r} has categories that are no numbers; expected a column of numbers or dates, or "
+                f"a share such as share({name} = {column.values[0]})"
+            )
+        mean, present = absent.copy(), absent.copy()
+        mean[: len(numbers)] = [number or 0.0 for number in numbers]
+        present[: len(numbers)] = 1.0
+        return _Values(column, mean, absent, present, None)
+    parts, unit = ValueParts.of(column), unit_of(column)
+    middles, widths = (parts.first + parts.last) / 2 / unit, (parts.last - parts.first) / unit
+    mean, doubt, present = absent.copy(), absent.copy(), absent.copy()
+    mean[: parts.size] = np.bincount(parts.codes, parts.shares * middles, minlength=parts.size)
+    doubt[: parts.size] = np.bincount(parts.codes, parts.shares * widths, minlength=parts.size) / 6
+    present[: parts.size] = 1.0
+    return _Values(column, mean, doubt, present, parts)
+
+
+def _difference(one: _Figure, other: _Figure) -> _Figure:
+    return _Figure(
+        one.value - other.value, one.influence - other.influence, one.doubt + other.doubt
+    )
+
+
+def _logarithm(figure: _Figure) -> _Figure:
+    """Returns the logarithm of a figure. Raises ``_Refused`` unless the figure is above 0, by more than its doubt."""
+    if figure.value <= figure.doubt:
+        raise _Refused(
+            "a figure of the ratio is not above 0, or not more than its cells leave open"
+        )
+    return _Figure(
+        math.log(figure.value),
+        figure.influence / figure.value,
+        -math.log1p(-figure.doubt / figure.value),
+    )
+
+
+def _logit(figure: _Figure) -> _Figure:
+    """Returns the logarithm of a share's odds. Raises ``_Refused`` for a share of 0 or 1."""
+    share = figure.value
+    if not 0 < share < 1:
+        raise _Refused(
+            "of one of the groups all rows, or none, satisfy the condition: its odds are none"
+        )
+    return _Figure(math.log(share / (1 - share)), figure.influence / (share * (1 - share)))

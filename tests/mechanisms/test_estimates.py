@@ -1,0 +1,239 @@
+"""Estimates are the figures of the model's joint distribution, with influences that are their derivatives."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mechanisms.conditional_rows import Wanted, conditional_rows
+from mechanisms.domain import Categorical, Domain, Integer, Moment, Real
+from mechanisms.errors import ConditionError
+from mechanisms.estimate import Estimate
+from mechanisms.estimate_errors import GUESS, JOINED, MEASURED, Knowledge, MarginalError
+from mechanisms.estimates import estimates
+from mechanisms.junction_tree import junction_tree
+from mechanisms.model import Model
+from mechanisms.question import parse_question
+
+DOMAIN = Domain(
+    (
+        Categorical("sex", ("F", "M")),
+        Categorical("y", ("0", "1"), missing=True),
+        Integer("age", 0, 99, 10, atoms=(99,)),
+        Real("cost", 0.0, 10.0, 5, decimals=1, missing=True),
+        Moment("day", "date", "2024-01-01", "2024-12-31", "day", 12),
+    ),
+    ("NA",),
+)
+ROWS = 10_000.0
+
+
+def random_joint_model(seed: int = 1) -> Model:
+    rng = np.random.default_rng(seed)
+    cliques, parents = junction_tree(
+        DOMAIN, [("sex", "age"), ("age", "cost"), ("y", "age"), ("day", "sex")]
+    )
+    joint = np.ones(DOMAIN.shape)
+    for clique in cliques:
+        potential = rng.random(DOMAIN.sizes(clique)) + 0.2
+        shape = [
+            n if name in clique else 1 for name, n in zip(DOMAIN.names, DOMAIN.shape, strict=True)
+        ]
+        joint = joint * potential.reshape(shape)
+    joint /= joint.sum()
+    return Model(
+        DOMAIN,
+        cliques,
+        parents,
+        tuple(
+            joint.sum(axis=tuple(i for i, n in enumerate(DOMAIN.names) if n not in clique))
+            for clique in cliques
+        ),
+    )
+
+
+MODEL = random_joint_model()
+
+
+def known(
+    noise: float = 5.0, *, unmeasured: tuple[tuple[str, str], ...] = (), likely: float = 0.05
+) -> Knowledge:
+    """All single columns and pairs measured with the same noise, but for some pairs."""
+    errors = {}
+    for size in (1, 2):
+        for columns in itertools.combinations(sorted(DOMAIN.names), size):
+            measured = columns not in unmeasured
+            errors[columns] = MarginalError(
+                noise if measured else None, likely, DOMAIN.size(columns)
+            )
+    return Knowledge(ROWS, errors)
+
+
+def answer(text: str, knowledge: Knowledge | None = None) -> Estimate:
+    (found,) = estimates(MODEL, knowledge or known(), parse_question(text))
+    return found
+
+
+def drawn() -> pd.DataFrame:
+    """Many rows of the model, whose figures the estimates have to be."""
+    parts = conditional_rows(MODEL, Wanted(400_000), seed=1).parts
+    table = pd.concat(parts, ignore_index=True).replace("NA", None)
+    for name in ("age", "cost", "y"):
+        table[name] = pd.to_numeric(table[name])
+    return table
+
+
+TABLE = drawn()
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        ("count where sex = F", lambda t: (t.sex == "F").mean() * ROWS),
+        ("count where age >= 65", lambda t: (t.age >= 65).mean() * ROWS),
+        (
+            "share(y = 1) where age between 33 and 71",
+            lambda t: (t.y[t.age.between(33, 71)] == 1).mean(),
+        ),
+        ("share(y is missing)", lambda t: t.y.isna().mean()),
+        ("mean(y)", lambda t: t.y.mean()),
+        ("mean(age) where sex = M", lambda t: t.age[t.sex == "M"].mean()),
+        ("mean(cost) where age < 50", lambda t: t.cost[t.age < 50].mean()),
+        ("median(age)", lambda t: t.age.median()),
+        ("quantile(cost, .9) where sex = F", lambda t: t.cost[t.sex == "F"].quantile(0.9)),
+        (
+            "difference(mean(age), sex = F, sex = M)",
+            lambda t: t.age[t.sex == "F"].mean() - t.age[t.sex == "M"].mean(),
+        ),
+        (
+            "difference(count, sex = F, sex = M)",
+            lambda t: ((t.sex == "F").mean() - (t.sex == "M").mean()) * ROWS,
+        ),
+        ("ratio(count, y = 1, y = 0)", lambda t: (t.y == 1).sum() / (t.y == 0).sum()),
+        (
+            "odds_ratio(sex = F, y = 1, y = 0)",
+            lambda t: (
+                ((t.sex == "F") & (t.y == 1)).sum()
+                * ((t.sex == "M") & (t.y == 0)).sum()
+                / ((t.sex == "M") & (t.y == 1)).sum()
+                / ((t.sex == "F") & (t.y == 0)).sum()
+            ),
+        ),
+        ("slope(cost, age)", lambda t: np.polyfit(*t[["age", "cost"]].dropna().to_numpy().T, 1)[0]),
+        (
+            "slope(cost, age, y)",
+            lambda t: np.linalg.lstsq(
+                np.c_[t.dropna().age, t.dropna().y, np.ones(len(t.dropna()))],
+                t.dropna().cost.to_numpy(),
+                rcond=None,
+            )[0][0],
+        ),
+    ],
+)
+def test_estimates_are_the_figures_of_many_rows_of_the_model(text: str, truth) -> None:  # type: ignore[no-untyped-def]
+    found, expected = answer(text), float(truth(TABLE))
+    assert found.refusal is None
+    low, value, high = (float(x) for x in (found.low, found.value, found.high))  # type: ignore[arg-type]
+    assert low <= value <= high
+    # Slopes take the mean of each cell, which is less steep by the spread within cells.
+    assert value == pytest.approx(expected, rel=0.05 if "slope" in text else 0.02, abs=0.002)
+
+
+def test_estimates_of_dates_are_dates() -> None:
+    found = answer("mean(day)")
+    assert isinstance(found.value, str)
+    assert "2024-05-01" < found.value < "2024-08-31"
+    assert found.low < found.value < found.high  # type: ignore[operator]
+    assert answer("median(day)").value[:5] == "2024-"  # type: ignore[index]
+
+
+def test_estimates_by_columns_have_an_answer_for_each_value() -> None:
+    found = estimates(MODEL, known(), parse_question("mean(age) by sex, y"))
+    assert [dict(one.group) for one in found] == [
+        {"sex": sex, "y": y} for sex in ("F", "M") for y in ("0", "1")
+    ]
+    only = estimates(MODEL, known(), parse_question("count by sex where sex = M"))
+    assert [one.group["sex"] for one in only] == ["M"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "share(y = 1) where age >= 50",
+        "odds_ratio(y = 1, sex = F, sex = M)",
+        "mean(y) where sex = F",
+    ],
+)
+def test_measured_intervals_are_those_of_the_measurements_noise(text: str) -> None:
+    """The figure of noisy counts has the interval's deviation: 3,000 draws, within 6 of 100 (5 standard errors)."""
+    from mechanisms import estimates as module
+
+    noise, rng = 5.0, np.random.default_rng(4)
+    knowledge = known(noise)
+    table = module._Table.of(MODEL, knowledge, parse_question(text))
+    base = table._figure(table.measure, table._evidence(table.where))
+    found = []
+    for _ in range(3000):
+        moved = table.shares + rng.normal(0, noise, table.shares.shape) / ROWS
+        changed = module.replace(table, shares=moved / moved.sum())
+        found.append(changed._figure(table.measure, changed._evidence(table.where)).value)
+    expected = table._deviation(base.influence).value
+    assert np.std(found) == pytest.approx(expected, rel=0.065)
+    assert np.mean(found) == pytest.approx(base.value, abs=expected / 5)
+
+
+def test_a_wider_interval_stands_on_a_joined_basis_or_a_guess() -> None:
+    measured = answer("mean(age) where sex = F")
+    joined = answer("mean(age) where sex = F", known(unmeasured=(("age", "sex"),), likely=0.2))
+    assert (measured.basis, joined.basis) == (MEASURED, JOINED)
+    assert measured.high < joined.high  # type: ignore[operator]
+    shares = tuple(np.full(size, 1 / size) for size in DOMAIN.shape)
+    apart = Model(DOMAIN, tuple((name,) for name in DOMAIN.names), (-1,) * 5, shares)
+    question = parse_question("mean(age) where sex = F")
+    (guess,) = estimates(apart, known(unmeasured=(("age", "sex"),)), question)
+    assert guess.basis == GUESS
+
+
+def test_estimates_refuse_what_the_model_does_not_know() -> None:
+    nothing = known(unmeasured=(("age", "sex"),), likely=2.0)
+    found = answer("mean(age) where sex = F", nothing)
+    assert found.value is None
+    assert "knows nothing on how age and sex go together" in str(found)
+    assert found.to_dict().keys() == {"group", "refusal"}
+    # Single columns are known all the same.
+    assert answer("mean(age)", nothing).basis == MEASURED
+    few = answer("mean(y) where age = 65", known(noise=200.0))
+    assert "too few to say more of them" in str(few)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mean(sex)", r"categories that are no numbers; .* share\(sex = F\)"),
+        ("median(y)", "categories, which have no quantiles"),
+        ("mean(wages)", "no column 'wages'; the columns are sex"),
+        ("count by wages", "no column 'wages'"),
+        ("share(sex = X)", "'X' is no value of column 'sex'"),
+    ],
+)
+def test_questions_that_do_not_fit_say_what_would(text: str, said: str) -> None:
+    with pytest.raises(ConditionError, match=said):
+        answer(text)
+
+
+def test_questions_on_too_many_columns_are_refused_before_they_are_computed() -> None:
+    domain = Domain(tuple(Categorical(f"c{i}", tuple(map(str, range(40)))) for i in range(6)))
+    shares = tuple(np.full(40, 1 / 40) for _ in range(6))
+    model = Model(domain, tuple((n,) for n in domain.names), (-1,) * 6, shares)
+    text = "count where " + " and ".join(f"c{i} != 0" for i in range(6))
+    with pytest.raises(ConditionError, match="ask about fewer columns at once"):
+        estimates(model, known(), parse_question(text))
+
+
+def test_deviation_of_the_number_of_rows_is_that_of_single_columns() -> None:
+    errors = {("a",): MarginalError(2.0, 0.1, 4), ("b",): MarginalError(2.0, 0.1, 4)}
+    assert Knowledge(100, errors).rows_deviation == pytest.approx(4.0)
+    assert Knowledge(100, {}).rows_deviation == 0
+    with pytest.raises(ValueError, match="without rows"):
+        Knowledge(0, {})
