@@ -3,8 +3,13 @@
     import syncret
 
     config = syncret.draft(df)                          # marked values were read from the data: replace or confirm them
+    print(syncret.plan(config, rows=len(df)))           # what the run takes, and what its noise leaves
     run = syncret.synthesize(df, config, clients=20)    # three servers and 20 owners, as processes on this machine
-    run.table, run.report, run.sample(10_000)
+    run.table, run.report, run.quality                  # the table, and how far it may be off
+    run.estimate("mean(income) by sex where age >= 65")  # a figure with an interval
+    run.sample(10_000, where="age >= 65")               # rows under a condition
+    run.evaluate(df)                                    # for the table's owner alone: not private
+    syncret.load(run.save("stays.zip"))
 
 ``submit`` and ``preview`` are for a data owner that takes part in a study. ``load`` and ``audit`` read the files that a
 run has left. All functions do the same as the command `syncret`. The errors below say what is wrong, where, and what
@@ -18,8 +23,10 @@ from mechanisms.estimate import Estimate
 from mechanisms.source import TableSource
 from parties.api.audit import AuditResult, audit
 from parties.api.config import Draft, draft
+from parties.api.demo import demo_table
 from parties.api.estimates import Estimates
 from parties.api.owner import preview, submit
+from parties.api.plan import Plan, plan
 from parties.api.run import Report, Run, load, synthesize
 from parties.config import Config, load_config
 from parties.foundation.errors import (
@@ -34,6 +41,7 @@ from parties.foundation.exit_codes import ChildFailed
 from parties.foundation.version import version
 from parties.mpc.submission.preview import Preview
 from parties.mpc.submission.submit import Submitted
+from parties.report.evaluation import Evaluation
 
 __version__ = version()
 
@@ -49,9 +57,11 @@ __all__ = [
     "Draft",
     "Estimate",
     "Estimates",
+    "Evaluation",
     "ExtraMissing",
     "MechanismError",
     "PartyError",
+    "Plan",
     "Preview",
     "Report",
     "Run",
@@ -60,9 +70,11 @@ __all__ = [
     "Submitted",
     "TableSource",
     "audit",
+    "demo_table",
     "draft",
     "load",
     "load_config",
+    "plan",
     "preview",
     "submit",
     "synthesize",

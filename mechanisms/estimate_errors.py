@@ -10,10 +10,11 @@ All values here are public, as post-processing of released values.
   the noise times the norm of the influence, less its mean, since the shares sum to 1. A model that also fits other
   measurements, and has no negative counts, is nearer; the interval is so far conservative.
 - *joined* and *guess*: the columns were not measured together, and the model joins them through others, or holds them
-  independent. The likely error e (L1, `mechanisms.likely_errors`) of their joint marginal is taken as one spread over
-  the cells in proportion to their shares, as unfavourably as possible: by Cauchy and Schwarz the estimate is off by at
-  most e sqrt(pi/2) times the influence's deviation over the model's rows. A set of columns that is no candidate of the
-  run has the root of the sum of the squares of its pairs' likely errors.
+  independent. The influence is split: what single columns, and smaller sets of them, that were measured tell of it has
+  their noise. For the rest the likely error e (L1, `mechanisms.likely_errors`) of the joint marginal is taken as one
+  spread over the cells in proportion to their shares, as unfavourably as possible: by Cauchy and Schwarz the estimate
+  is off by at most e sqrt(pi/2) times the deviation of the rest over the model's rows. A set of columns that is no
+  candidate of the run has the root of the sum of the squares of its pairs' likely errors.
 
 Limits: measured, not proven; README.md, Estimates, has the coverage on generated tables. Errors of an estimate's second
 order are refused rather than bounded (``mechanisms.estimates``).
@@ -26,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,7 @@ from mechanisms.domain import Clique
 from mechanisms.estimate import CONFIDENCE
 from mechanisms.likely_errors import parts_of
 
+Array: TypeAlias = NDArray[np.float64]
 QUANTILE = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 MEASURED, JOINED, GUESS = "measured", "joined", "guess"
 UNKNOWN = 1.0
@@ -92,8 +95,8 @@ class Deviation:
 
 
 def deviation_of(
-    influence: NDArray[np.float64],
-    shares: NDArray[np.float64],
+    influence: Array,
+    shares: Array,
     columns: Clique,
     *,
     knowledge: Knowledge,
@@ -103,20 +106,67 @@ def deviation_of(
 
     ``shares`` are the model's, of the same shape; ``cliques`` are those of the model.
     """
-    if not columns:
+    table = _Influence.of(np.asarray(influence, np.float64), shares, columns)
+    if not table.columns:
         return Deviation(0.0, MEASURED)
-    known = knowledge.errors.get(tuple(sorted(columns)))
-    if known is not None and known.noise is not None:
-        centred = influence - influence.mean()
-        return Deviation(
-            known.noise / knowledge.rows * float(np.sqrt((centred**2).sum())), MEASURED
-        )
-    error, apart = _joined_error(columns, knowledge)
-    whole = _parts(columns, cliques)
-    basis = JOINED if len({whole[name] for name in columns}) == 1 else GUESS
-    mean = float((shares * influence).sum())
-    spread = math.sqrt(max(0.0, float((shares * (influence - mean) ** 2).sum())))
-    return Deviation(error / QUANTILE * _SPREAD * spread, basis, apart)
+    whole = knowledge.errors.get(tuple(sorted(table.columns)))
+    if whole is not None and whole.noise is not None:
+        return Deviation(whole.noise / knowledge.rows * _norm(table.values), MEASURED)
+    error, apart = _joined_error(table.columns, knowledge)
+    if apart is not None and table.spread == 0:
+        apart = None
+    variance, left = 0.0, table
+    # What measured marginals tell: single columns first, then what pairs add, and so on.
+    for size in range(1, len(table.columns)):
+        for part in combinations(table.columns, size):
+            known = knowledge.errors.get(tuple(sorted(part)))
+            if known is not None and known.noise is not None:
+                told, left = left.split(part)
+                variance += (known.noise / knowledge.rows * _norm(told)) ** 2
+    variance += (error * _SPREAD * left.spread / QUANTILE) ** 2
+    parts = parts_of(_names(table.columns, cliques), cliques)
+    basis = JOINED if len({parts[name] for name in table.columns}) == 1 else GUESS
+    return Deviation(math.sqrt(variance), basis, apart)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Influence:
+    """An influence's ``values`` over the cells of the ``columns`` on which it depends, with the cells' ``shares``."""
+
+    columns: Clique
+    values: Array
+    shares: Array
+
+    @classmethod
+    def of(cls, values: Array, shares: Array, columns: Clique) -> _Influence:
+        """Leaves out the columns on which the influence does not depend."""
+        idle = tuple(axis for axis in range(len(columns)) if not np.ptp(values, axis=axis).any())
+        first = tuple(0 if axis in idle else slice(None) for axis in range(len(columns)))
+        kept = tuple(name for axis, name in enumerate(columns) if axis not in idle)
+        return cls(kept, values[first], np.asarray(shares.sum(axis=idle)))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the values over the model's rows."""
+        mean = float((self.shares * self.values).sum())
+        return math.sqrt(max(0.0, float((self.shares * (self.values - mean) ** 2).sum())))
+
+    def split(self, part: Clique) -> tuple[Array, _Influence]:
+        """Returns the expected values given the columns ``part``, over their cells, and the influence without them."""
+        axes = tuple(axis for axis, name in enumerate(self.columns) if name not in part)
+        mass = np.asarray(self.shares.sum(axis=axes, keepdims=True))
+        sums = np.asarray((self.shares * self.values).sum(axis=axes, keepdims=True))
+        told = np.divide(sums, mass, out=np.zeros_like(sums), where=mass > 0)
+        return told, _Influence(self.columns, self.values - told, self.shares)
+
+
+def _norm(values: Array) -> float:
+    """Returns the norm of an influence less its mean: shares sum to 1, so that a constant has no error."""
+    return float(np.sqrt(((values - values.mean()) ** 2).sum()))
+
+
+def _names(columns: Clique, cliques: tuple[Clique, ...]) -> Clique:
+    return tuple(dict.fromkeys((*columns, *(name for clique in cliques for name in clique))))
 
 
 def _joined_error(columns: Clique, knowledge: Knowledge) -> tuple[float, tuple[str, str] | None]:
@@ -134,8 +184,3 @@ def _joined_error(columns: Clique, knowledge: Knowledge) -> tuple[float, tuple[s
     if whole is not None and whole.likely < UNKNOWN:
         return error, None
     return error, worst if error >= UNKNOWN else None
-
-
-def _parts(columns: Clique, cliques: tuple[Clique, ...]) -> dict[str, str]:
-    names = tuple(dict.fromkeys((*columns, *(name for clique in cliques for name in clique))))
-    return parts_of(names, cliques)

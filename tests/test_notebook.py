@@ -50,3 +50,17 @@ def test_notebook_runs_in_an_event_loop_as_a_kernel_has_it(path: Path) -> None:
 def test_notebook_is_stripped(path: Path) -> None:
     for cell in cells_of(path):
         assert (cell["outputs"], cell["execution_count"], cell["metadata"]) == ([], None, {})
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_imports_public_names_alone(path: Path) -> None:
+    code = "\n".join("".join(cell["source"]) for cell in cells_of(path))
+    imported = [
+        alias.name if isinstance(node, ast.Import) else str(getattr(node, "module", ""))
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert "syncret" in imported
+    private = {"mechanisms", "protocols", "secagg", "parties", "bench"}
+    assert not private & {name.partition(".")[0] for name in imported}

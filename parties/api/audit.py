@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NoReturn
 
+from parties.api.arguments import check_path
+from parties.api.errors import in_terms_of_python
 from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
 from parties.audit.findings import FAIL, Check
@@ -49,6 +51,7 @@ class AuditResult:
         return embedded_page(self.html)
 
 
+@in_terms_of_python
 def audit(
     run: str | Path,
     *,
@@ -62,9 +65,9 @@ def audit(
         config: Agreed configuration, from an independent source.
         certificates: Folder of the certificates; by default in the run's folder.
 
-    Raises StoreError if there are no transcripts.
+    Raises StoreError if there are no transcripts, TypeError for no path.
     """
-    with unpacked_run(Path(run)) as unpacked:
+    with unpacked_run(check_path("run", run)) as unpacked:
         found = audit_folder(
             unpacked.folder,
             left_out=unpacked.left_out,

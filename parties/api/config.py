@@ -6,6 +6,7 @@ values.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from mechanisms.draft import draft_domain, draft_of
 from mechanisms.reading import as_text
 from mechanisms.source import TableSource
+from parties.api.arguments import type_name
+from parties.api.errors import in_terms_of_python
 from parties.config import Config, apply_overrides, config_from_dict, load_config
 from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
@@ -29,12 +32,25 @@ TableLike: TypeAlias = Union["pd.DataFrame", str, Path, TableSource]
 
 
 def table_of(table: TableLike, *, name: str = "table", ignore_extra: bool = False) -> Table:
-    """Returns the table; messages call a DataFrame ``name``. Raises DataError for values of unknown types."""
+    """Returns the table; messages call a DataFrame ``name``.
+
+    Raises DataError for values of unknown types, TypeError for an object that is no table.
+    """
     if isinstance(table, TableSource):
         return Table(table, ignore_extra)
     if isinstance(table, str | Path):
         return Table(TableSource(str(table)), ignore_extra)
+    if not _is_frame(table):
+        raise TypeError(
+            f"the table is {type_name(table)}; expected a DataFrame, the path of a file, or a TableSource"
+        )
     return Table(TableSource(name), ignore_extra, as_text(table))
+
+
+def _is_frame(table: object) -> bool:
+    """Returns whether an object is a DataFrame; without pandas in memory none is."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(table, pandas.DataFrame)
 
 
 def tables_of(
@@ -55,7 +71,7 @@ def types_of(table: TableLike | Mapping[str, TableLike]) -> Mapping[str, object]
         return {name: kind for each in table.values() for name, kind in types_of(each).items()}
     if isinstance(table, str | Path | TableSource):
         return {}
-    return {str(name): kind for name, kind in table.dtypes.items()}
+    return {str(name): kind for name, kind in table.dtypes.items()} if _is_frame(table) else {}
 
 
 _NAME = "draft"
@@ -101,11 +117,12 @@ ConfigLike: TypeAlias = Draft | Config | Mapping[str, Any] | str | Path
 """A draft, a config, its tables, or the path of its file."""
 
 
+@in_terms_of_python
 def draft(table: TableLike, *, name: str = "table") -> Draft:
     """Drafts a config from a table, as `syncret data draft` does: columns, kinds, categories, bounds, atoms.
 
     A domain is published with the result and has to be public knowledge: replace or confirm the marked values. The text
-    calls a DataFrame ``name``. Raises DataError.
+    calls a DataFrame ``name``. Raises DataError; TypeError for an object that is no table.
     """
     given = table_of(table, name=name)
     if given.read is None:
@@ -117,7 +134,11 @@ def draft(table: TableLike, *, name: str = "table") -> Draft:
 
 
 def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:
-    """Returns the ``given`` config with ``changes`` by dotted key. Raises ConfigError."""
+    """Returns the ``given`` config with ``changes`` by dotted key. Raises ConfigError, TypeError."""
+    if not isinstance(given, Draft | Config | Mapping | str | Path):
+        raise TypeError(
+            f"the config is {type_name(given)}; expected a draft, a Config, its tables, or the path of its file"
+        )
     if isinstance(given, Config):
         return given.override(changes) if changes else given
     if isinstance(given, str | Path):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parties.api.config import ConfigLike, TableLike, config_of, table_of
+from parties.api.errors import in_terms_of_python
 from parties.api.run import progress_to, run_anywhere
 from parties.config.provenance import check_confirmed
 from parties.mpc.submission.participation import participate, preview_table
@@ -21,6 +22,7 @@ PathLike = str | Path
 """Path of a file."""
 
 
+@in_terms_of_python
 def submit(
     config: ConfigLike,
     table: TableLike,
@@ -61,6 +63,7 @@ def submit(
     return run_anywhere(lambda: participate(owner, capacity=capacity, state=at, progress=hear))
 
 
+@in_terms_of_python
 def preview(
     config: ConfigLike,
     table: TableLike,

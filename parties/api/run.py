@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mechanisms.errors import DataError
 from mechanisms.model import Model
 from mechanisms.reading import read_text
-from parties.api.arguments import check_whole, seed_of
+from parties.api.arguments import check_path, check_whole, seed_of
 from parties.api.config import ConfigLike, TableLike, config_of, table_of, tables_of, types_of
+from parties.api.errors import in_terms_of_python
 from parties.api.estimates import Estimates
 from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
+from parties.audit.packing import pack_run
 from parties.config import Config, overrides_from_options
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.process import require_server_packages
@@ -40,6 +42,8 @@ from parties.local.methods import open_method_folder, run_method, trial_from_tab
 from parties.local.partition import PARTITIONS
 from parties.local.request import METHODS, Trial, TrialRequest
 from parties.observability.events import Event, Progress
+from parties.report.document import items, optional, tables
+from parties.report.evaluation import Evaluation, evaluate_run
 from parties.report.knowledge import condition_share, run_knowledge
 from parties.report.model import RunReport
 from parties.session.model_files import SampleOptions, conditional_sample, load_model
@@ -194,6 +198,55 @@ class Run:
             raise StoreError(self.folder, f"has no {TABLE_FILE}; expected a finished run")
         return self._typed(read_drawn(self.folder / TABLE_FILE, self._model.domain).frame())
 
+    @property
+    def quality(self) -> pd.DataFrame:
+        """Errors of the released marginals, as the report has them: a row for each set of columns.
+
+        Columns: columns (names with commas between them), cells, query (true if it was asked for), expected (error, L1
+        distance, 0 to 2), likely (nine of ten are below; not of FLAIM), low and high (a proven interval), basis, and
+        noise (deviation of each count in rows, if it was measured). No value is computed from a real table.
+        Raises StoreError, ExtraMissing.
+        """
+        require_server_packages("a DataFrame")
+        import pandas as pd
+
+        marginals = tables(optional(self.report, "quality").get("marginals"))
+        kept = ("cells", "query", "expected", "likely", "low", "high", "basis", "noise")
+        return pd.DataFrame(
+            [
+                {"columns": ", ".join(map(str, items(of["columns"])))}
+                | {name: of.get(name) for name in kept}
+                for of in marginals
+            ]
+        )
+
+    @in_terms_of_python
+    def evaluate(self, real: TableLike, *, ignore_extra: bool = False) -> Evaluation:
+        """Compares the synthetic table with a real one at hand, for its owner: the figures are not private.
+
+        Returns the error of each query of the workload (L1 distance, 0 to 2; beside it that of shuffled columns), and
+        each column's distance (0 to 1). Raises ConfigError, DataError, StoreError, TypeError, ExtraMissing.
+        """
+        require_server_packages("an evaluation")
+        return evaluate_run(self.folder, table_of(real, name="real", ignore_extra=ignore_extra))
+
+    @in_terms_of_python
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Saves the run, to be loaded again by ``load``; returns the path.
+
+        A name that ends in .zip is a bundle, as of `syncret bundle`: public files alone. Any other is a copy of the
+        run's folder, as it is, under a new name. Raises StoreError, ConfigError, TypeError.
+        """
+        out = check_path("path", path)
+        if out.suffix == ".zip":
+            pack_run(self.folder, out, overwrite=overwrite)
+        else:
+            if out.exists():
+                raise StoreError(out, "is there already; expected a new name")
+            with disk_errors(out, "written"):
+                shutil.copytree(self.folder, out)
+        return out
+
     @cached_property
     def report(self) -> Report:
         """Report with openings, costs and quality. Raises StoreError."""
@@ -207,6 +260,7 @@ class Run:
         except ValueError as error:
             raise StoreError(self.folder / "report.json", f"is no report: {error}") from error
 
+    @in_terms_of_python
     def sample(
         self,
         rows: int | None = None,
@@ -261,6 +315,7 @@ class Run:
             table.attrs["shares"] = dict(drawn.shares)
         return table
 
+    @in_terms_of_python
     def estimate(self, question: str) -> Estimates:
         """Answers a question from the model, with intervals; this costs no privacy.
 
@@ -294,22 +349,25 @@ class Run:
             ) from error
 
 
+@in_terms_of_python
 def load(run: str | Path) -> Run:
     """Loads a finished run of any method: its folder, the folder of server 0 or of FLAIM's server, or a bundle.
 
-    Raises StoreError if there is no run or no model, EstimationError for a damaged model.
+    Raises StoreError if there is no run or no model, EstimationError for a damaged model, TypeError for no path.
     """
+    location = check_path("run", run)
     opened = contextlib.ExitStack()
-    folder = opened.enter_context(unpacked_run(Path(run))).folder
+    folder = opened.enter_context(unpacked_run(location)).folder
     with contextlib.ExitStack() as failing:
         failing.push(opened)
-        found = Run(folder, load_model(folder, named=Path(run)))
+        found = Run(folder, load_model(folder, named=location))
         failing.pop_all()
     # Unpacked files stay as long as the run is referenced.
     weakref.finalize(found, opened.close)
     return found
 
 
+@in_terms_of_python
 def synthesize(
     table: TableLike | Mapping[str, TableLike],
     config: ConfigLike,
@@ -320,7 +378,9 @@ def synthesize(
     rounds: int | None = None,
     partition: str = "iid",
     label: str | None = None,
-    seed: int = 1,
+    target: str | Sequence[str] | None = None,
+    seed: int | None = None,
+    random_state: int | None = None,
     changes: Mapping[str, object] | None = None,
     ignore_extra: bool = False,
     out: str | Path | None = None,
@@ -334,6 +394,8 @@ def synthesize(
         clients: Number of data owners, of each source.
         method: "distaim" (three servers and the owners as processes, over mutual TLS), "flaim" (a server and clients,
             likewise) or "aim" (central, in this process); by default "distaim".
+        target: Column that the table is made to predict, or several: queries with it count more.
+        seed: Seed of the split among the owners; by default 1. ``random_state`` is another name of it.
         changes: Other values of the config by dotted key, such as {"run.noise": "distributed"}.
         out: Run folder, in which the same call continues an interrupted run; by default a temporary one.
         progress: Called with sentences, in another thread.
@@ -341,11 +403,16 @@ def synthesize(
     Ctrl-C ends all processes.
 
     Raises ExtraMissing, ConfigError (also for a configuration of a method between silos, which `syncret run` runs),
-    DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown method or partition.
+    DataError, StoreError, ChildFailed, MechanismError; ValueError for an unknown method or partition; TypeError.
     """
     require_server_packages("synthesize")
     from parties.local.assemble import finish_trial
 
+    if clients is not None:
+        check_whole("clients", clients, least=1)
+    if target is not None:
+        names = [target] if isinstance(target, str) else list(target)
+        changes = {**(changes or {}), "workload.target": names}
     given = {"run.epsilon": epsilon, "run.rounds": rounds, **(changes or {})}
     loaded = config_of(config, overrides_from_options(given))
     if method is None and loaded.algorithm is not None:
@@ -370,7 +437,7 @@ def synthesize(
             clients=clients,
             partition=partition,
             label=label,
-            seed=seed,
+            seed=seed_of(seed, random_state, default=1),
         )
 
         async def run() -> None:

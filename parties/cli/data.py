@@ -4,11 +4,9 @@
 public files of a run for users of the table and for an auditor.
 """
 
-import contextlib
-import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,13 +19,10 @@ from mechanisms.private_draft import private_draft
 from mechanisms.reading import read_recognised, read_text
 from parties.cli.options import plain_option, table_options
 from parties.cli.runtime import common_options
-from parties.config import Config, check_terms, load_config
-from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.errors import StoreError
 from parties.foundation.process import require_server_packages
-from parties.foundation.untrusted_text import parse_json
 from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
 from parties.session.owner import Table, table_name
-from parties.storage.files import disk_errors
 
 
 @click.group()
@@ -302,7 +297,27 @@ def estimate(run: Path, question: str, as_json: bool) -> None:
         click.echo(f"{group}: {answer}" if group else str(answer))
 
 
-_CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"
+@data.command("evaluate", epilog="Example: syncret data evaluate runs/stays --data stays.csv")
+@click.argument("run", type=_PATH)
+@table_options(help="The real table")
+@common_options
+def evaluate(run: Path, table: Table, as_json: bool) -> None:
+    """Compare the synthetic table of the run RUN with a real table, for the owner of that table.
+
+    The figures are computed from the real table without noise: they are not private. They are the error of each query
+    of the workload, beside that of shuffled columns, and the distance of each column. RUN is a run's folder or a
+    bundle.
+    """
+    from parties.audit.bundle import unpacked_run
+
+    require_server_packages("syncret data evaluate")
+    from parties.report.evaluation import evaluate_run
+
+    with unpacked_run(run) as unpacked:
+        found = evaluate_run(unpacked.folder, table)
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
+
+
 _OF_A_TRIAL = (
     "This run was made on one machine, and is in no owner's budget. If its table is of real people, publishing it "
     "spends their privacy like any release: keep account of its epsilon."
@@ -356,124 +371,22 @@ def bundle(
     run between silos no bundle is made: an auditor takes its folder. Figures that a trial computed from its real table
     are taken out of the report.
     """
-    from parties.audit.bundle import PACKAGE, public_files, write_bundle
-    from parties.audit.checks.documents import BundledFile, datapackage, documents
-    from parties.report.public import measured_config
+    from parties.audit.packing import pack_run
 
-    loaded = load_config(config or _config_of(run))
-    if loaded.silos is not None:
-        raise ConfigError(
-            loaded.source,
-            "silos",
-            "is of a run between silos, whose folder is what an auditor reads: syncret audit takes it as it is; "
-            "expected a run of DistAIM or FLAIM",
-        )
-    report = _report_of(run)
-    files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
-    published = dict(_public_report(loaded, run, report)) if report and not real_figures else {}
-    if _REPORT in published:
-        report = json.loads(published[_REPORT])
-        # A page that cannot be drawn here shows the real table.
-        files.pop(_PAGE, None)
-    released = measured_config(loaded, run).domain
-    made = documents(loaded, report, terms=_terms(terms, loaded), domain=released)
-    texts = published | made
-    # Paths of keys and certificates, a server's cluster and an owner's proxy are not for publication.
-    own = {"tls": None, "compute": None, "network": None}
-    texts[_CONFIG] = loaded.override(own).resolved_toml().encode()
-    packed = [
-        BundledFile(name, len(text), hashlib.sha256(text).hexdigest())
-        for name, text in texts.items()
-    ]
-    with disk_errors(run, "read"):
-        packed += [
-            BundledFile(name, path.stat().st_size, _digest(path))
-            for name, path in files.items()
-            if name not in texts
-        ]
-    texts[PACKAGE] = datapackage(loaded, report, packed)
-    names = write_bundle(files, out, documents=texts, overwrite=overwrite)
+    names, of_trial = pack_run(
+        run,
+        out,
+        config=config,
+        terms=terms,
+        certificates=certificates,
+        real_figures=real_figures,
+        overwrite=overwrite,
+    )
     signed = any(name.startswith("transcripts/") for name in names)
     if as_json:
         click.echo(json.dumps({"bundle": str(out), "files": names}))
     else:
         check = f"check it with: syncret audit {out}" if signed else "nothing in it is signed"
         click.echo(f"{len(names)} files are in {out}; {check}")
-    if report and "not_private" in report:
+    if of_trial:
         click.echo(_OF_A_TRIAL, err=True)
-
-
-def _public_report(
-    config: Config, run: Path, report: Mapping[str, object]
-) -> Iterator[tuple[str, bytes]]:
-    """Yields the report's files without the figures of a real table; the page if it can be drawn."""
-    from parties.report.model import check_report
-    from parties.report.public import LEFT_OUT, measured_config, public_page, public_report
-
-    try:
-        check_report(report)
-    except ValueError as error:
-        raise StoreError(
-            run / _REPORT, f"is no report: {error}; expected what the run wrote"
-        ) from error
-    released = measured_config(config, run)
-    public = public_report(released, run, report)
-    if LEFT_OUT in public:
-        text = json.dumps(public, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        yield _REPORT, text.encode()
-    with contextlib.suppress(ImportError):
-        page = public_page(released, run, public)
-        if page is not None:
-            yield _PAGE, page.encode()
-
-
-def _config_of(run: Path) -> Path:
-    """Returns the path of the run's configuration. Raises StoreError."""
-    if not (run / _CONFIG).is_file():
-        raise StoreError(
-            run, f"has no {_CONFIG}; expected a run's folder, or the study's file with --config"
-        )
-    return run / _CONFIG
-
-
-def _has_one_server(config: Config) -> bool:
-    return config.federation is not None and not config.parties
-
-
-def _report_of(run: Path) -> Mapping[str, object] | None:
-    """Returns the report in the folder, None if it is missing. Raises StoreError for a file that is no report."""
-    path = run / _REPORT
-    if not path.exists():
-        return None
-    try:
-        document = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(path, f"is no report: {error}; expected what the run wrote") from error
-    if not isinstance(document, dict):
-        raise StoreError(path, "is no report; expected what the run wrote")
-    return document
-
-
-def _terms(path: Path | None, config: Config) -> str | None:
-    """Returns the terms in a file. Raises StoreError, and ConfigError if the configuration has terms already."""
-    if path is None:
-        return None
-    if config.run.terms is not None:
-        raise ConfigError(
-            config.source,
-            "run.terms",
-            f"has the terms that all agreed on; expected no --terms {path}",
-        )
-    with disk_errors(path, "read"):
-        data = path.read_bytes()
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise StoreError(path, "is not UTF-8 text; expected terms of use") from error
-    check_terms(text, str(path))
-    return text
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

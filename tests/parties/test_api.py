@@ -4,12 +4,13 @@ import asyncio
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -372,3 +373,127 @@ def test_ctrl_c_ends_the_processes_and_leaves_no_folder(tmp_path: Path) -> None:
     nothing_runs(tmp_path)
     # The empty file whose locks are this user's ports.
     assert {path.name for path in tmp_path.iterdir()} <= {f"syncret-ports-{os.getuid()}"}
+
+
+def test_ten_lines_go_from_a_table_to_answers_and_rows(tmp_path: Path, folders: Path) -> None:
+    """The example of README.md, with its table and a smaller run."""
+    df = people()
+    config = syncret.draft(df)
+    config.text = config.text.replace("epsilon = 1.0", "epsilon = 10.0")
+    print(syncret.plan(config, rows=len(df)))
+    run = syncret.synthesize(df, config, method="aim", target="alive", changes=CHANGES)
+    print(run.table.head(), run.quality)
+    print(run.estimate("mean(age) by ward where alive = True"))
+    some = run.sample(100, where="age >= 65 and ward in (x, y)", random_state=1)
+    print(run.evaluate(df))
+    again = syncret.load(run.save(tmp_path / "run.zip"))
+    same = again.sample(100, where="age >= 65 and ward in (x, y)", seed=1)
+    # Without the table that it was made of, types are the columns' own.
+    assert same.astype(some.dtypes.to_dict()).equals(some)
+
+
+def test_plan_is_the_commands(tmp_path: Path) -> None:
+    drafted = syncret.draft(people())
+    made = syncret.plan(drafted, rows=120)
+    drafted.write(tmp_path / "draft.toml")
+    command = ["plan", str(tmp_path / "draft.toml"), "--rows", "120"]
+    shown = CliRunner().invoke(cli, command).stdout
+    assert str(made).splitlines()[1:] == shown.splitlines()[1:]
+    assert made.rows == 120
+    assert made.to_dict()["rows"] == 120
+    assert repr(made) == str(made)
+    # What may not be worth it is a warning.
+    assert any("noise drowns" in text for text in made.warnings)
+    with pytest.raises(TypeError, match=r"rows = '9'; expected a whole number"):
+        syncret.plan(drafted, rows="9")  # type: ignore[arg-type]
+
+
+def test_quality_and_evaluation_are_tables_of_the_runs_figures(run: syncret.Run) -> None:
+    quality = run.quality
+    assert {"columns", "expected", "likely", "low", "high", "basis", "noise"} <= {*quality.columns}
+    assert set(people().columns) <= {*quality["columns"]}
+    found = run.evaluate(people())
+    assert found.rows == 120
+    assert 0 < found.error < 2
+    assert {one.column for one in found.columns} == {*people().columns}
+    assert "Not private" in str(found)
+    with pytest.raises(syncret.DataError, match="column 'ward' of the domain is not in the table"):
+        run.evaluate(people().drop(columns="ward"))
+    with pytest.raises(syncret.DataError, match=r"ignore_extra=True") as error:
+        run.evaluate(people().assign(extra=1))
+    assert "--ignore-extra" not in str(error.value)
+    assert run.evaluate(people().assign(extra=1), ignore_extra=True).error == found.error
+
+
+def test_evaluate_is_the_commands(run: syncret.Run, tmp_path: Path) -> None:
+    table = tmp_path / "people.csv"
+    people().astype({"height": "Int64"}).to_csv(table, index=False)
+    shown = CliRunner().invoke(
+        cli, ["data", "evaluate", str(run.folder), "--data", str(table), "--json"]
+    )
+    assert json.loads(shown.stdout) == json.loads(json.dumps(run.evaluate(table).to_dict()))
+
+
+def test_save_makes_a_bundle_or_a_copy_that_load_reads(run: syncret.Run, tmp_path: Path) -> None:
+    for name in ("run.zip", "copy"):
+        saved = run.save(tmp_path / name)
+        loaded = syncret.load(saved).sample(5, seed=3)
+        assert loaded.equals(run.sample(5, seed=3).astype(loaded.dtypes.to_dict()))
+    with pytest.raises(syncret.StoreError, match="is there already; expected a new name"):
+        run.save(tmp_path / "copy")
+    with pytest.raises(syncret.StoreError, match="is there already") as error:
+        run.save(tmp_path / "run.zip")
+    assert "overwrite=True" in str(error.value)
+    run.save(tmp_path / "run.zip", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: syncret.draft([1, 2]), "the table is a list; expected a DataFrame, the path"),  # type: ignore[arg-type]
+        (lambda: syncret.draft(None), "the table is None; expected a DataFrame"),  # type: ignore[arg-type]
+        (lambda: syncret.synthesize(people(), 3), "the config is an int; expected a draft"),  # type: ignore[arg-type]
+        (
+            lambda: syncret.synthesize(people(), syncret.draft(people()), "many"),  # type: ignore[arg-type]
+            "clients = 'many'; expected a whole number of at least 1",
+        ),
+        (lambda: syncret.load(None), "run is None; expected a path"),  # type: ignore[arg-type]
+        (lambda: syncret.audit(5), "run is an int; expected a path"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_arguments_are_type_errors_that_name_what_is_right(
+    call: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(TypeError) as error:
+        call()
+    assert said in str(error.value)
+
+
+def test_unknown_targets_are_named() -> None:
+    with pytest.raises((syncret.MechanismError, syncret.PartyError), match="wages"):
+        syncret.synthesize(people(), syncret.draft(people()), method="aim", target="wages")
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len([line for line in code.splitlines() if line and "import" not in line]) <= 10
+    syncret.demo_table(2000).to_csv(tmp_path / "stays.csv", index=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "95% interval" in done.stdout
+    assert (tmp_path / "run.zip").is_file()
+
+
+def test_demo_table_has_numbers_and_a_seed() -> None:
+    table = syncret.demo_table(50)
+    assert len(table) == 50
+    assert table["age"].dtype.kind == "i"
+    assert table.equals(syncret.demo_table(50, random_state=1))
+    assert not table.equals(syncret.demo_table(50, seed=2))

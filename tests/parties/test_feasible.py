@@ -17,16 +17,21 @@ import parties.mpc.server
 from mechanisms.pgm import CELLS_PER_MB
 from mechanisms.scores import build_spec
 from parties.cli.main import cli
-from parties.cli.plan import NetworkAssumptions, make_resource_plan
 from parties.cli.plan import plan as plan_command
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status, describe
 from parties.foundation.process import memory_bytes
+from parties.local.resource_plan import make_resource_plan
 from parties.methods.flaim.settings import check_flaim, flaim_noise, settings_of
 from parties.mpc.planning import validation
 from parties.mpc.planning.budget import make_plan
-from parties.mpc.planning.resources import cell_noise, estimate_resources, usual_growth
+from parties.mpc.planning.resources import (
+    NetworkAssumptions,
+    cell_noise,
+    estimate_resources,
+    usual_growth,
+)
 from parties.mpc.planning.validation import (
     check_memory,
     selectable_candidates,

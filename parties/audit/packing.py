@@ -1,0 +1,159 @@
+"""Making of bundles: everything public of a run's folder, with the documents for its readers, in one zip file.
+
+`parties.audit.bundle` has the form of the file. All of it is public, unless figures of a real table are asked for.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from parties.audit.bundle import PACKAGE, public_files, write_bundle
+from parties.audit.checks.documents import BundledFile, datapackage, documents
+from parties.config import Config, check_terms, load_config
+from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.untrusted_text import parse_json
+from parties.report.model import check_report
+from parties.report.public import LEFT_OUT, measured_config, public_page, public_report
+from parties.storage.files import disk_errors
+
+_CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"
+
+
+class PackedRun(NamedTuple):
+    """The ``names`` of a bundle's files; ``of_trial`` is true if its report says that it is one of a trial."""
+
+    names: list[str]
+    of_trial: bool
+
+
+def pack_run(
+    run: Path,
+    out: Path,
+    *,
+    config: Path | None = None,
+    terms: Path | None = None,
+    certificates: Path | None = None,
+    real_figures: bool = False,
+    overwrite: bool = False,
+) -> PackedRun:
+    """Writes the public files of the run in folder ``run`` to the zip file ``out``.
+
+    Args:
+        config: configuration of the study; by default the run folder's.
+        terms: text of the terms of use, a file; by default those of the configuration, or this program's.
+        certificates: folder of the certificates; by default the run folder's.
+        real_figures: leaves in what a trial computed from its real table without noise: such a bundle is not private.
+
+    Raises ConfigError for a run between silos; StoreError if something is missing, or ``out`` exists (unless
+    ``overwrite``).
+    """
+    loaded = load_config(config or _config_of(run))
+    if loaded.silos is not None:
+        raise ConfigError(
+            loaded.source,
+            "silos",
+            "is of a run between silos, whose folder is what an auditor reads: syncret audit takes it as it is; "
+            "expected a run of DistAIM or FLAIM",
+        )
+    report = _report_of(run)
+    files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
+    published = dict(_public_report(loaded, run, report)) if report and not real_figures else {}
+    if _REPORT in published:
+        report = json.loads(published[_REPORT])
+        # A page that cannot be drawn here shows the real table.
+        files.pop(_PAGE, None)
+    released = measured_config(loaded, run).domain
+    made = documents(loaded, report, terms=_terms(terms, loaded), domain=released)
+    texts = published | made
+    # Paths of keys and certificates, a server's cluster and an owner's proxy are not for publication.
+    own = {"tls": None, "compute": None, "network": None}
+    texts[_CONFIG] = loaded.override(own).resolved_toml().encode()
+    packed = [
+        BundledFile(name, len(text), hashlib.sha256(text).hexdigest())
+        for name, text in texts.items()
+    ]
+    with disk_errors(run, "read"):
+        packed += [
+            BundledFile(name, path.stat().st_size, _digest(path))
+            for name, path in files.items()
+            if name not in texts
+        ]
+    texts[PACKAGE] = datapackage(loaded, report, packed)
+    names = write_bundle(files, out, documents=texts, overwrite=overwrite)
+    return PackedRun(names, report is not None and "not_private" in report)
+
+
+def _public_report(
+    config: Config, run: Path, report: Mapping[str, object]
+) -> Iterator[tuple[str, bytes]]:
+    """Yields the report's files without the figures of a real table; the page if it can be drawn."""
+    try:
+        check_report(report)
+    except ValueError as error:
+        raise StoreError(
+            run / _REPORT, f"is no report: {error}; expected what the run wrote"
+        ) from error
+    released = measured_config(config, run)
+    public = public_report(released, run, report)
+    if LEFT_OUT in public:
+        text = json.dumps(public, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        yield _REPORT, text.encode()
+    with contextlib.suppress(ImportError):
+        page = public_page(released, run, public)
+        if page is not None:
+            yield _PAGE, page.encode()
+
+
+def _config_of(run: Path) -> Path:
+    """Returns the path of the run's configuration. Raises StoreError."""
+    if not (run / _CONFIG).is_file():
+        raise StoreError(
+            run, f"has no {_CONFIG}; expected a run's folder, or the study's file with --config"
+        )
+    return run / _CONFIG
+
+
+def _has_one_server(config: Config) -> bool:
+    return config.federation is not None and not config.parties
+
+
+def _report_of(run: Path) -> Mapping[str, object] | None:
+    """Returns the report in the folder, None if it is missing. Raises StoreError for a file that is no report."""
+    path = run / _REPORT
+    if not path.exists():
+        return None
+    try:
+        document = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(path, f"is no report: {error}; expected what the run wrote") from error
+    if not isinstance(document, dict):
+        raise StoreError(path, "is no report; expected what the run wrote")
+    return document
+
+
+def _terms(path: Path | None, config: Config) -> str | None:
+    """Returns the terms in a file. Raises StoreError, and ConfigError if the configuration has terms already."""
+    if path is None:
+        return None
+    if config.run.terms is not None:
+        raise ConfigError(
+            config.source,
+            "run.terms",
+            f"has the terms that all agreed on; expected no --terms {path}",
+        )
+    with disk_errors(path, "read"):
+        data = path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise StoreError(path, "is not UTF-8 text; expected terms of use") from error
+    check_terms(text, str(path))
+    return text
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
