@@ -22,7 +22,7 @@ from mechanisms.errors import BudgetExceeded, ConditionError, DataError, Mechani
 from mechanisms.estimate import Estimate
 from mechanisms.source import TableSource
 from parties.api.audit import AuditResult, audit
-from parties.api.config import Draft, draft
+from parties.api.config import Draft, draft, draft_from_schema
 from parties.api.demo import demo_table
 from parties.api.estimates import Estimates
 from parties.api.owner import preview, submit
@@ -72,6 +72,7 @@ __all__ = [
     "audit",
     "demo_table",
     "draft",
+    "draft_from_schema",
     "load",
     "load_config",
     "plan",

@@ -21,6 +21,7 @@ from parties.config import Config, apply_overrides, config_from_dict, load_confi
 from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
 from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
+from parties.mpc.planning.schema_drafts import read_schema_draft, schema_draft_text
 from parties.session.owner import Table
 
 if TYPE_CHECKING:
@@ -131,6 +132,26 @@ def draft(table: TableLike, *, name: str = "table") -> Draft:
         drafted = draft_of(given.read, given.source.shown, "a DataFrame")
     text, _ = draft_text_with_upload_sizes(given.source.name, drafted)
     return Draft(text, drafted.notes, drafted.left_out, drafted.questions)
+
+
+@in_terms_of_python
+def draft_from_schema(schema: str | Path | Mapping[str, Any], *, name: str = "schema") -> Draft:
+    """Drafts a config from a Table Schema (Frictionless Data) or SDV's metadata, as `syncret data schema` does.
+
+    ``schema`` is either, a document that has a schema under "schema" (a resource), or the path of a file with one of
+    them. No table is read.
+    Listed values and bounds are those of the schema; numbers and dates get private bins, and texts without listed
+    values are left to be listed. Raises DataError, StoreError, TypeError.
+    """
+    if isinstance(schema, str | Path):
+        text, _ = read_schema_draft(Path(schema))
+    elif isinstance(schema, Mapping):
+        text, _ = schema_draft_text(schema, name)
+    else:
+        raise TypeError(
+            f"the schema is {type_name(schema)}; expected a Table Schema, or the path of its file"
+        )
+    return Draft(text)
 
 
 def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mechanisms.errors import DataError
 from mechanisms.model import Model
 from mechanisms.reading import read_text
+from mechanisms.sdv_metadata import sdv_metadata
 from parties.api.arguments import check_path, check_whole, seed_of
 from parties.api.config import ConfigLike, TableLike, config_of, table_of, tables_of, types_of
 from parties.api.errors import in_terms_of_python
@@ -246,6 +247,11 @@ class Run:
             with disk_errors(out, "written"):
                 shutil.copytree(self.folder, out)
         return out
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """Metadata of the synthetic table as SDV has it (SINGLE_TABLE_V1): the kind of each column."""
+        return sdv_metadata(self._model.domain)
 
     @cached_property
     def report(self) -> Report:

@@ -22,6 +22,7 @@ from parties.cli.runtime import common_options
 from parties.foundation.errors import StoreError
 from parties.foundation.process import require_server_packages
 from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
+from parties.mpc.planning.schema_drafts import read_schema_draft
 from parties.session.owner import Table, table_name
 
 
@@ -96,6 +97,39 @@ def domain(
         click.echo(json.dumps(document, indent=2))
         return
     _summarise(replace(seen, unlisted=draft.unlisted, private=draft.private))
+    _write_draft(text, out)
+
+
+@data.command("schema", epilog="Example: syncret data schema schema.json > stays.toml")
+@click.argument("schema", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write here instead of standard output.",
+)
+@common_options
+def schema(schema: Path, out: Path | None, as_json: bool) -> None:
+    """Draft a config from a Table Schema (Frictionless Data) or the metadata of SDV, without any table.
+
+    Listed values and bounds are those of the schema, and said to be. Numbers and dates get private bins, which a run
+    finds from noisy counts; texts without listed values are left to be listed.
+    """
+    text, draft = read_schema_draft(schema)
+    if as_json:
+        document = {
+            "domain": draft.domain.to_dict(),
+            "left_out": list(draft.left_out),
+            "to_list": list(draft.to_list),
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    _summarise(draft)
+    _write_draft(text, out)
+
+
+def _write_draft(text: str, out: Path | None) -> None:
+    """Writes a draft to standard output, or to a new file ``out``. Raises StoreError."""
     if out is None:
         click.echo(text, nl=False)
         return
@@ -295,6 +329,20 @@ def estimate(run: Path, question: str, as_json: bool) -> None:
     for answer in answers:
         group = ", ".join(f"{name} {value}" for name, value in answer.group.items())
         click.echo(f"{group}: {answer}" if group else str(answer))
+
+
+@data.command("metadata", epilog="Example: syncret data metadata runs/stays > metadata.json")
+@click.argument("run", type=_PATH)
+@common_options
+def metadata(run: Path, as_json: bool) -> None:
+    """Write the metadata of the synthetic table of RUN as SDV has it: the kind of each column, in JSON."""
+    from mechanisms.sdv_metadata import sdv_metadata
+    from parties.audit.bundle import unpacked_run
+    from parties.session.model_files import load_model
+
+    with unpacked_run(run) as unpacked:
+        domain = load_model(unpacked.folder, named=run).domain
+    click.echo(json.dumps(sdv_metadata(domain), indent=2))
 
 
 @data.command("evaluate", epilog="Example: syncret data evaluate runs/stays --data stays.csv")

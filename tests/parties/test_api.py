@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -432,6 +433,25 @@ def test_evaluate_is_the_commands(run: syncret.Run, tmp_path: Path) -> None:
         cli, ["data", "evaluate", str(run.folder), "--data", str(table), "--json"]
     )
     assert json.loads(shown.stdout) == json.loads(json.dumps(run.evaluate(table).to_dict()))
+
+
+def test_schemas_and_metadata_go_in_and_out(run: syncret.Run, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(cli, ["data", "metadata", str(run.folder)])
+    assert json.loads(shown.stdout) == run.metadata
+    path = tmp_path / "metadata.json"
+    path.write_text(shown.stdout)
+    drafted = syncret.draft_from_schema(path)
+    assert CliRunner().invoke(cli, ["data", "schema", str(path)]).stdout == drafted.text
+    assert "TO BE LISTED" in drafted.text
+    assert config_of(drafted, {}).domain.ignore == ("ward", "sex")
+    with zipfile.ZipFile(run.save(tmp_path / "schema.zip")) as archive:
+        schema = json.loads(archive.read("schema.json"))
+    assert set(config_of(syncret.draft_from_schema(schema), {}).domain.names) == {*people().columns}
+    with pytest.raises(TypeError, match="the schema is a list; expected a Table Schema"):
+        syncret.draft_from_schema([])  # type: ignore[arg-type]
+    path.write_text("no json")
+    with pytest.raises(syncret.DataError, match="is no JSON"):
+        syncret.draft_from_schema(path)
 
 
 def test_save_makes_a_bundle_or_a_copy_that_load_reads(run: syncret.Run, tmp_path: Path) -> None:
