@@ -10,8 +10,8 @@ All values here are public, as post-processing of released values.
   the noise times the norm of the influence, less its mean, since the shares sum to 1. A model that also fits other
   measurements, and has no negative counts, is nearer; the interval is so far conservative.
 - *joined* and *guess*: the columns were not measured together, and the model joins them through others, or holds them
-  independent. The influence is split: what single columns, and smaller sets of them, that were measured tell of it has
-  their noise. For the rest the likely error e (L1, `mechanisms.likely_errors`) of the joint marginal is taken as one
+  independent. The influence is split: what single columns, and smaller sets of them, tell of it has their noise if they
+  were measured. For the rest the likely error e (L1, `mechanisms.likely_errors`) of its marginal is taken as one
   spread over the cells in proportion to their shares, as unfavourably as possible: by Cauchy and Schwarz the estimate
   is off by at most e sqrt(pi/2) times the deviation of the rest over the model's rows. A set of columns that is no
   candidate of the run has the root of the sum of the squares of its pairs' likely errors.
@@ -116,13 +116,18 @@ def deviation_of(
     if apart is not None and table.spread == 0:
         apart = None
     variance, left = 0.0, table
-    # What measured marginals tell: single columns first, then what pairs add, and so on.
+    # The parts that smaller marginals tell: single columns first, then what pairs add, and so on.
     for size in range(1, len(table.columns)):
         for part in combinations(table.columns, size):
             known = knowledge.errors.get(tuple(sorted(part)))
-            if known is not None and known.noise is not None:
-                told, left = left.split(part)
+            if known is None:
+                continue
+            told, left = left.split(part)
+            if known.noise is not None:
                 variance += (known.noise / knowledge.rows * _norm(told)) ** 2
+            else:
+                spread = _spread(told, left.shares)
+                variance += (known.likely * _SPREAD * spread / QUANTILE) ** 2
     variance += (error * _SPREAD * left.spread / QUANTILE) ** 2
     parts = parts_of(_names(table.columns, cliques), cliques)
     basis = JOINED if len({parts[name] for name in table.columns}) == 1 else GUESS
@@ -148,8 +153,7 @@ class _Influence:
     @property
     def spread(self) -> float:
         """Standard deviation of the values over the model's rows."""
-        mean = float((self.shares * self.values).sum())
-        return math.sqrt(max(0.0, float((self.shares * (self.values - mean) ** 2).sum())))
+        return _spread(self.values, self.shares)
 
     def split(self, part: Clique) -> tuple[Array, _Influence]:
         """Returns the expected values given the columns ``part``, over their cells, and the influence without them."""
@@ -158,6 +162,12 @@ class _Influence:
         sums = np.asarray((self.shares * self.values).sum(axis=axes, keepdims=True))
         told = np.divide(sums, mass, out=np.zeros_like(sums), where=mass > 0)
         return told, _Influence(self.columns, self.values - told, self.shares)
+
+
+def _spread(values: Array, shares: Array) -> float:
+    """Returns the standard deviation of values over the model's rows."""
+    mean = float((shares * values).sum())
+    return math.sqrt(max(0.0, float((shares * (values - mean) ** 2).sum())))
 
 
 def _norm(values: Array) -> float:
