@@ -28,7 +28,7 @@ from parties.session.owner import Table, table_name
 
 @click.group()
 def data() -> None:
-    """Draft a config from a table; draw more rows from the model of a finished run."""
+    """Draft a config from a table; draw rows from the model of a finished run, and ask it questions."""
 
 
 @data.command(
