@@ -69,11 +69,13 @@ class ColumnValues:
 def column_values(domain: Domain, frame: TextTable | pd.DataFrame) -> tuple[ColumnValues, ...]:
     """Returns the values of every column that the domain describes, in the order in which tables are written.
 
-    ``frame`` is a table of strings that ``mechanisms.table.encode`` accepts; implied columns that it lacks are left
-    out.
+    ``frame`` is a table of strings that ``mechanisms.table.encode`` accepts; implied and derived columns that it lacks
+    are left out.
     """
     cells = TextTable.of(frame).columns
     known = {column.name: column for column in domain.columns}
+    # A derived value is missing where one of its parts is, whatever the column says.
+    known |= {each.name: replace(each.column, missing=True) for each in domain.derived}
     return tuple(
         _modelled(domain, known[name], cells[name])
         if name in known

@@ -18,6 +18,16 @@ from typing import TypeAlias
 from mechanisms.column_parts import DEFAULT_BINS, duplicates
 from mechanisms.column_reading import check_keys, read_column, read_strings
 from mechanisms.columns import Categorical, Column, Implied, Moment, private_of
+from mechanisms.constraints.declared import (
+    Constraint,
+    OneHot,
+    check_cells,
+    relations_of,
+)
+from mechanisms.constraints.derived import Derived
+from mechanisms.constraints.reading import read_constraint
+from mechanisms.constraints.relations import Relation, Scope
+from mechanisms.constraints.zeros import structural_zeros
 from mechanisms.errors import DomainError
 from mechanisms.moments import moment_of
 from mechanisms.numbers import Integer, Real
@@ -55,7 +65,8 @@ class Domain:
     ``columns`` have codes. ``implied`` columns are filled in from them. ``ignore`` names columns that tables may have
     and that are not used. A value that a categorical column lists is that category even if ``missing_values`` has it
     too. Synthetic text tables are written in ``format``. ``provenance`` states where columns' values are from.
-    ``splits`` are columns of a table whose cells have the values of several modelled columns.
+    ``splits`` are columns of a table whose cells have the values of several modelled columns. ``constraints`` are what
+    rows satisfy (`mechanisms.constraints`); ``derived`` columns are computed by them.
 
     Raises ``DomainError`` without columns, if two have the same name, if the table of an implied column does not fit
     its source, or if the format cannot hold every value.
@@ -68,13 +79,16 @@ class Domain:
     format: TextFormat = PLAIN_FORMAT
     provenance: tuple[Provenance, ...] = ()
     splits: tuple[SplitColumn, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.columns:
             raise DomainError("the domain has no columns; describe at least one")
-        if twice := duplicates([*self.names, *(column.name for column in self.implied)]):
+        followed = [each.name for each in self.implied] + [each.name for each in self.derived]
+        if twice := duplicates([*self.names, *followed]):
             raise DomainError(f"column {twice[0]!r} is described more than once; names are unique")
-        if both := sorted({*self.names, *(c.name for c in self.implied)} & {*self.ignore}):
+        if both := sorted({*self.names, *followed} & {*self.ignore}):
             raise DomainError(f"column {both[0]!r} is described and stands in ignore; choose one")
         if not self.missing_values and any(column.missing for column in self.columns):
             raise DomainError(
@@ -83,6 +97,8 @@ class Domain:
         for column in self.implied:
             self._check_implied(column)
         self._check_splits()
+        if self.constraints or self.derived:
+            self._check_constraints()
         if self.format != PLAIN_FORMAT:
             self._check_format()
         for said in self.provenance:
@@ -95,17 +111,63 @@ class Domain:
 
     @property
     def described_names(self) -> tuple[str, ...]:
-        """Names of all columns that have a ``[[column]]``, including the implied ones in their places."""
+        """Names of all columns that have a ``[[column]]``, including implied and derived ones in their places."""
         names = list(self.names)
-        for column in sorted(self.implied, key=lambda column: column.position):
-            names.insert(column.position, column.name)
+        followed = [(each.position, each.name) for each in self.implied]
+        followed += [(each.position, each.name) for each in self.derived]
+        for position, name in sorted(followed):
+            names.insert(position, name)
         return tuple(names)
 
     @property
     def written_names(self) -> tuple[str, ...]:
-        """Names of all columns of a table: those described, and each split column in the place of its first part."""
-        whole = {part: split.column for split in self.splits for part in split.parts}
-        return tuple(dict.fromkeys(whole.get(name, name) for name in self.described_names))
+        """Names of all columns of a table: those described, and each split column in the place of its first part.
+
+        The columns of a one-hot group stand in the place of its column.
+        """
+        whole: dict[str, tuple[str, ...]] = {
+            part: (split.column,) for split in self.splits for part in split.parts
+        }
+        whole |= {group.column: group.members for group in self.one_hot}
+        written = (whole.get(name, (name,)) for name in self.described_names)
+        return tuple(dict.fromkeys(name for names in written for name in names))
+
+    @property
+    def described(self) -> dict[str, Column | Implied | Derived]:
+        """All columns that have a ``[[column]]``, by name."""
+        every: tuple[Column | Implied | Derived, ...] = (
+            *self.columns,
+            *self.implied,
+            *self.derived,
+        )
+        return {column.name: column for column in every}
+
+    @property
+    def one_hot(self) -> tuple[OneHot, ...]:
+        """Groups of columns of which one is yes."""
+        return tuple(each for each in self.constraints if isinstance(each, OneHot))
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """Relations between modelled columns that every row satisfies."""
+        modelled = {column.name: column for column in self.columns}
+        return tuple(r for each in self.constraints for r in each.relations(modelled))
+
+    @property
+    def zeros(self) -> tuple[Scope, ...]:
+        """Structural zeros: the allowed cells of some sets of columns, each in order."""
+        return structural_zeros(self.constraints, self.columns) if self.constraints else ()
+
+    @property
+    def scopes(self) -> tuple[Clique, ...]:
+        """Sets of columns that structural zeros are on."""
+        return tuple(scope.columns for scope in self.zeros)
+
+    def constraint_of(self, derived: Derived) -> Constraint:
+        """Returns the constraint that computes a derived column."""
+        return next(
+            each for each in self.constraints if each.derives and each.derives[0] == derived.name
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -127,7 +189,11 @@ class Domain:
         Raises ``DomainError`` for a name that is no column's.
         """
         implied = tuple(column for column in self.implied if column.source in names)
-        kept = {*names, *(column.name for column in implied)}
+        derived = tuple(each for each in self.derived if {*each.parts} <= {*names})
+        computed = {each.name for each in derived}
+        kept = {*names, *computed, *(column.name for column in implied)}
+        # An owner of a computed column cannot check it without all of its parts.
+        ignore = (*ignore, *(each.name for each in self.derived if each.name not in computed))
         return replace(
             self,
             columns=tuple(self.columns[self.index(name)] for name in names),
@@ -140,6 +206,8 @@ class Domain:
             ),
             splits=tuple(split for split in self.splits if kept.issuperset(split.parts)),
             provenance=tuple(said for said in self.provenance if said.column in kept),
+            constraints=tuple(each for each in self.constraints if {*each.needs} <= {*names}),
+            derived=derived,
         )
 
     def sizes(self, clique: Clique) -> tuple[int, ...]:
@@ -153,9 +221,10 @@ class Domain:
     def to_dict(self) -> dict[str, object]:
         """Returns the ``[[column]]`` and ``[missing]`` tables of a configuration.
 
-        ``[[split]]``, ``ignore`` and ``[format]`` are added if there are any.
+        ``[[split]]``, ``[[constraint]]``, ``ignore`` and ``[format]`` are added if there are any.
         """
-        tables = {column.name: column.to_dict() for column in (*self.columns, *self.implied)}
+        described = (*self.columns, *self.implied, *(each.column for each in self.derived))
+        tables = {column.name: column.to_dict() for column in described}
         for said in self.provenance:
             tables[said.column]["from"] = said.to_config()
         document: dict[str, object] = {
@@ -163,6 +232,8 @@ class Domain:
             "missing": {"values": list(self.missing_values)},
         }
         document |= {"split": [split.to_dict() for split in self.splits]} if self.splits else {}
+        declared = [constraint.to_dict() for constraint in self.constraints]
+        document |= {"constraint": declared} if declared else {}
         document |= {"ignore": list(self.ignore)} if self.ignore else {}
         # Defaults leave no trace, so that digests stay the same.
         form = self.format.to_dict()
@@ -170,7 +241,7 @@ class Domain:
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, object]) -> Domain:
-        """Reads the ``[[column]]`` and the optional ``[[split]]``, ``[missing]``, ``[format]`` tables and ``ignore``.
+        """Reads ``[[column]]``, optional ``[[split]]``, ``[[constraint]]``, ``[missing]``, ``[format]``, ``ignore``.
 
         Raises ``DomainError`` on an unknown key, a missing one, or a value of the wrong type.
         """
@@ -178,7 +249,7 @@ class Domain:
             "the domain",
             tables,
             required={"column"},
-            optional={"split", "missing", "ignore", "format"},
+            optional={"split", "constraint", "missing", "ignore", "format"},
         )
         columns = tables["column"]
         if not isinstance(columns, Sequence) or isinstance(columns, str):
@@ -203,20 +274,63 @@ class Domain:
             for column, table in zip(read, columns, strict=True)
             if "from" in table
         )
+        modelled, implied, constraints, derived = _constrained(read, tables.get("constraint", ()))
         return cls(
-            tuple(column for column in read if not isinstance(column, Implied)),
+            modelled,
             spellings,
-            tuple(column for column in read if isinstance(column, Implied)),
+            implied,
             read_strings("the domain", tables, "ignore") if "ignore" in tables else (),
             TextFormat.from_dict(tables["format"]) if "format" in tables else PLAIN_FORMAT,
             said,
             tuple(SplitColumn.from_dict(i, split) for i, split in enumerate(splits)),
+            constraints,
+            derived,
         )
 
     def digest(self) -> str:
         """Returns the hex SHA-256 of the canonical JSON of ``to_dict()``, the same on every machine."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def _check_constraints(self) -> None:
+        """Checks that constraints fit the columns, and that each derived column follows from modelled ones."""
+        modelled = {column.name: column for column in self.columns}
+        derives = [each.derives[0] for each in self.constraints if each.derives]
+        if twice := duplicates(derives):
+            raise DomainError(
+                f"[[constraint]] column = {twice[0]!r} is computed by two constraints; expected one"
+            )
+        if sorted(derives) != sorted(each.name for each in self.derived):
+            raise DomainError(
+                "each derived column has a constraint, and each such constraint a column"
+            )
+        measured = not any(
+            private is not None and not private.measured
+            for private in map(private_of, self.columns)
+        )
+        for constraint in self.constraints:
+            relations = relations_of(constraint, modelled)
+            if measured:
+                check_cells(constraint, relations, modelled)
+        for derived in self.derived:
+            derived.check(self.constraint_of(derived).words, modelled)
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        """Checks that the names of a one-hot group are nothing else, and that no other column needs its column."""
+        names = [name for group in self.one_hot for name in group.members]
+        others = [*self.described_names, *self.ignore, *(split.column for split in self.splits)]
+        if twice := duplicates([*names, *others]):
+            raise DomainError(
+                f"[[constraint]] one_hot: column {twice[0]!r} is of two groups, described or in ignore; choose one"
+            )
+        parts = {part for split in self.splits for part in split.parts}
+        if twice := duplicates([group.column for group in self.one_hot]) or [
+            group.column for group in self.one_hot if group.column in parts
+        ]:
+            raise DomainError(
+                f"[[constraint]] one_hot: column {twice[0]!r} has two groups, or is a part of a [[split]]; choose one"
+            )
 
     def _check_splits(self) -> None:
         """Checks that parts of split columns are modelled, that answers are yes or no, and that names are unique."""
@@ -290,6 +404,7 @@ class Domain:
             c for column in self.columns if isinstance(column, Categorical) for c in column.values
         ]
         texts += [value for column in self.implied for _, value in column.values]
+        texts += [text for group in self.one_hot for text in (group.yes, group.no)]
         if (wrong := self.format.cannot_write(texts)) is not None:
             raise DomainError(
                 f'[format] encoding = "{self.format.encoding}" has no characters for {wrong!r}; utf-8 has all'
@@ -352,6 +467,36 @@ class Domain:
             raise DomainError(
                 f"column {name!r}: its table has an entry for {unknown[0]!r}, which {source!r} has not"
             )
+
+
+def _constrained(
+    read: Sequence[Column | Implied], tables: object
+) -> tuple[tuple[Column, ...], tuple[Implied, ...], tuple[Constraint, ...], tuple[Derived, ...]]:
+    """Returns the columns that stay modelled, the implied ones, the constraints, and the columns that they compute."""
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        raise DomainError("constraint: an array of tables is needed, one [[constraint]] for each")
+    described = [column.name for column in read]
+    declared = [read_constraint(i, table, described) for i, table in enumerate(tables)]
+    follows = {each.name: each for each in declared if isinstance(each, Implied)}
+    constraints = tuple(each for each in declared if not isinstance(each, Implied))
+    derives = dict(each.derives for each in constraints if each.derives)
+    modelled, implied, derived = list[Column](), list[Implied](), list[Derived]()
+    for position, column in enumerate(read):
+        if isinstance(column, Implied):
+            implied.append(column)
+        elif column.name in follows:
+            implied.append(follows[column.name])
+        elif column.name in derives:
+            derived.append(Derived(column, derives[column.name], position))
+        else:
+            modelled.append(column)
+    known = {each.name for each in derived}
+    for each in constraints:
+        if each.derives and each.derives[0] not in known:
+            raise DomainError(
+                f"{each.words}: no [[column]] with a kind describes {each.derives[0]!r}; expected one, for its spelling"
+            )
+    return tuple(modelled), tuple(implied), constraints, tuple(derived)
 
 
 def _known_marks(column: Column) -> tuple[str, ...]:

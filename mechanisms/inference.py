@@ -21,6 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.constraints.zeros import allowed_in
 from mechanisms.domain import Clique, Domain
 from mechanisms.junction_tree import junction_tree
 
@@ -28,6 +29,8 @@ Table: TypeAlias = NDArray[np.float64]
 
 # Products are trusted while the largest entry of a table is above this: the lost part is below 1e-100 of it.
 _SMALLEST = 1e-200
+# The logarithm of a structural zero: far below all potentials, whose sums stay exact to 1e-5; its exponential is 0.
+_FORBIDDEN = -1e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,16 @@ class JunctionTree:
     """The junction forest whose cliques contain ``contained`` (`mechanisms.junction_tree`).
 
     ``cliques`` are its maximal cliques, depth first; ``parents[i]`` is the position of i's parent, before i, or -1;
-    ``shapes`` are the shapes of their tables.
+    ``shapes`` are the shapes of their tables. The base measure of a row is 0 where the domain has a structural zero,
+    else 1.
     """
 
     def __init__(self, domain: Domain, contained: Sequence[Clique]) -> None:
         self.cliques, self.parents = junction_tree(domain, contained)
         self.shapes = [domain.sizes(clique) for clique in self.cliques]
         self._size = domain.size
+        zeros = domain.zeros
+        self._allowed = [allowed_in(clique, zeros) for clique in self.cliques]
         # The source of each answer and the destination of each potential, larger cliques first: the smallest other
         # clique that contains it, or else a clique of the tree; and the additional axes of that clique.
         self._above: dict[Clique, tuple[Clique | int, tuple[int, ...]]] = {
@@ -98,7 +104,7 @@ class JunctionTree:
 
     def log_partition(self, potentials: Mapping[Clique, Table]) -> float:
         """Returns the log partition function: the log of the sum over all rows of e^(sum of the log potentials)."""
-        beliefs = [np.zeros(shape) for shape in self.shapes]
+        beliefs = self._log_base()
         for belief, tables in zip(beliefs, self._placed(potentials), strict=True):
             for table in tables:
                 belief += table
@@ -140,6 +146,9 @@ class JunctionTree:
             for other in others:
                 belief *= other
             beliefs.append(belief)
+        for belief, allowed in zip(beliefs, self._allowed, strict=True):
+            if allowed is not None:
+                belief *= allowed
         # Collect: from the leaves to the root, a child's marginal of the shared columns is multiplied into its parent.
         # Only ratios matter, so each message is scaled to a largest entry of one.
         sent: dict[int, Table] = {}
@@ -162,9 +171,18 @@ class JunctionTree:
             beliefs[edge.child] *= above
         return _normalised(beliefs)
 
+    def _log_base(self) -> list[Table]:
+        """Returns the logarithm of the base measure, over all cliques."""
+        return [
+            np.zeros(shape)
+            if allowed is None
+            else np.where(np.broadcast_to(allowed, shape), 0.0, _FORBIDDEN)
+            for shape, allowed in zip(self.shapes, self._allowed, strict=True)
+        ]
+
     def _in_logarithms(self, placed: Sequence[Sequence[Table]]) -> list[Table]:
         """Returns the same marginals, computed in logarithms: slower, without underflow."""
-        beliefs = [np.zeros(shape) for shape in self.shapes]
+        beliefs = self._log_base()
         for belief, tables in zip(beliefs, placed, strict=True):
             for table in tables:
                 belief += table - table.max()

@@ -33,6 +33,7 @@ def junction_tree(
     """Returns the maximal cliques of a forest that covers ``contained``, depth first, with each one's parent position.
 
     Parents come before their children; a root has -1. A column that is in none of ``contained`` is a clique of its own.
+    The forest covers the cliques of the domain's structural zeros, too.
     """
     factors = _bit_sets(domain, contained)
     edges = {a | b for factor in factors for a, b in itertools.combinations(_bits(factor), 2)}
@@ -75,7 +76,7 @@ def _cells_with(
     shape = np.array(domain.shape, np.float64)
     # joined[c, i]: the columns that the factors of candidate c join to column i.
     joined = np.tile(np.eye(columns, dtype=np.bool_), (count, 1, 1))
-    for clique in cliques:
+    for clique in (*cliques, *domain.scopes):
         places = [domain.index(name) for name in clique]
         joined[:, np.array(places)[:, None], places] = True
     for c, candidate in enumerate(candidates):
@@ -102,8 +103,10 @@ def _cells_with(
 
 
 def _bit_sets(domain: Domain, cliques: Iterable[Clique]) -> set[int]:
+    """Returns the cliques, and those that the domain's structural zeros are on, as sets of bits."""
     position = {name: 1 << i for i, name in enumerate(domain.names)}
-    return {sum(position[name] for name in clique) for clique in cliques}
+    every = itertools.chain(cliques, domain.scopes)
+    return {sum(position[name] for name in clique) for clique in every}
 
 
 def _bits(columns: int) -> list[int]:

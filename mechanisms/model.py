@@ -328,5 +328,7 @@ def spread_rows(
     # Row m of the distribution is shifted to (m, m + 1], so that one sorted search serves all groups.
     shifted = (flat + np.arange(len(groups))[:, None]).reshape(-1)
     codes = np.searchsorted(shifted, points + member, side="right") - member * table.shape[1]
-    drawn[order] = np.clip(codes, 0, table.shape[1] - 1)
+    # A sum rounded up to the next group's start stays with the last value of its own group that has a probability.
+    last = np.minimum((flat < 1).sum(axis=1), table.shape[1] - 1)
+    drawn[order] = np.clip(codes, 0, last[member])
     return drawn

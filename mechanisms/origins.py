@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mechanisms.column_parts import PRIVATE as PRIVATE_BINS
 from mechanisms.columns import Column, Implied
+from mechanisms.constraints.derived import Derived
 from mechanisms.domain import Domain
 from mechanisms.provenance import NAMING, PRIVATE, PUBLIC, TABLE, Provenance
 
@@ -46,7 +47,7 @@ class Origin:
 
 def origins(domain: Domain) -> tuple[Origin, ...]:
     """Returns the origin of every key of every column, in the domain's order."""
-    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    columns = domain.described
     said = {each.column: each for each in domain.provenance}
     return tuple(
         origin
@@ -94,7 +95,9 @@ def counted_in_words(counts: Mapping[str, int]) -> str:
     return f"{'; '.join(parts)}." if parts else "Noisy counts chose its values."
 
 
-def _origins(column: Column | Implied, said: Provenance | None) -> list[Origin]:
+def _origins(column: Column | Implied | Derived, said: Provenance | None) -> list[Origin]:
+    if isinstance(column, Derived):
+        return _origins(column.column, said)
     found = []
     for key, value in column.to_dict().items():
         if key in NAMING | _MEASURED:

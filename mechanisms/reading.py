@@ -33,7 +33,7 @@ from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
 from mechanisms.header import table_of
 from mechanisms.source import TableSource
-from mechanisms.split_columns import split_cells
+from mechanisms.table import as_modelled
 from mechanisms.text_format import form_of_text
 from mechanisms.text_table import TextTable
 from mechanisms.typed import number_columns
@@ -100,7 +100,7 @@ def read_drawn(path: Path, domain: Domain) -> TextTable:
         if name not in form.columns or name in domain.written_names
     }
     drawn = replace(table, columns=columns)
-    return split_cells(domain.splits, domain.missing_values, drawn, path)
+    return as_modelled(domain, drawn, path)
 
 
 def _plain(value: str, *, grouped: bool) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mechanisms.columns import Categorical, Column, Implied, Moment, written_range
+from mechanisms.constraints.declared import OneHot
+from mechanisms.constraints.derived import Derived
 from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
 from mechanisms.moments import Form, moment_of
@@ -52,14 +54,18 @@ _PATTERNS = (
 
 def table_schema(domain: Domain) -> dict[str, object]:
     """Returns the schema of tables drawn from a model over ``domain``: fields, constraints, missing values."""
-    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    columns = domain.described
     types, optional = value_types(domain), missing_columns(domain)
     spellings = list(domain.missing_values[:1]) if optional else []
     splits = {split.column: split for split in domain.splits}
+    groups = {name: group for group in domain.one_hot for name in group.members}
     fields = []
     for name in domain.written_names:
         if split := splits.get(name):
             fields.append(_split_field(domain, split, required=name not in optional))
+            continue
+        if group := groups.get(name):
+            fields.append(_group_field(domain, name, group))
             continue
         field = _field(columns[name], types[name], required=name not in optional)
         if types[name].kind == NUMBER and domain.format.decimal != ".":
@@ -88,7 +94,25 @@ def _split_field(domain: Domain, split: SplitColumn, *, required: bool) -> dict[
     return field
 
 
-def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict[str, object]:
+def _group_field(domain: Domain, name: str, group: OneHot) -> dict[str, object]:
+    """Returns the field of a column of a one-hot group."""
+    kind = value_types(domain)[name]
+    field: dict[str, object] = {"name": name, "type": _TYPES[kind.kind]}
+    field["description"] = f"one of {', '.join(group.members)}"
+    required = {"required": True} if name not in missing_columns(domain) else {}
+    field["constraints"] = required | {"enum": [kind.value(group.no), kind.value(group.yes)]}
+    if kind.kind == TRUTH:
+        field |= {"trueValues": ["True"], "falseValues": ["False"]}
+    if domain.provenance:
+        field["provenance"] = column_in_words(domain, group.column)
+    return field
+
+
+def _field(
+    column: Column | Implied | Derived, kind: ValueType, *, required: bool
+) -> dict[str, object]:
+    if isinstance(column, Derived):
+        return _derived_field(column, kind, required=required)
     field: dict[str, object] = {"name": column.name, "type": _TYPES[kind.kind]}
     constraints: dict[str, object] = {"required": True} if required else {}
     if not isinstance(column, Categorical | Implied) and _is_spelt(column, kind):
@@ -111,6 +135,16 @@ def _field(column: Column | Implied, kind: ValueType, *, required: bool) -> dict
     if kind.kind == TRUTH:
         field |= {"trueValues": ["True"], "falseValues": ["False"]}
     return field | ({"constraints": constraints} if constraints else {})
+
+
+def _derived_field(derived: Derived, kind: ValueType, *, required: bool) -> dict[str, object]:
+    """Returns the field of a computed column, whose own bounds say nothing."""
+    field: dict[str, object] = {"name": derived.name, "type": _TYPES[kind.kind]}
+    column = derived.column
+    if isinstance(column, Moment) and not _is_spelt(column, kind):
+        field |= _moment_format(column.shape)
+    field["description"] = f"is {derived.formula}"
+    return field | ({"constraints": {"required": True}} if required else {})
 
 
 def _is_spelt(column: Integer | Real | Moment, kind: ValueType) -> bool:

@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.constraints.checking import contradictions
+from mechanisms.constraints.declared import REFUSE, OneHot
+from mechanisms.constraints.one_hot import gather, scatter
+from mechanisms.constraints.rows import settle
 from mechanisms.domain import Categorical, Column, Domain, Implied, parse_number, parse_whole
 from mechanisms.errors import DataError
 from mechanisms.sampling import PublicGenerator
@@ -41,13 +45,14 @@ def encode(
     """Returns the codes (rows, columns of the domain) of a table of strings, its columns in any order.
 
     Columns that the domain ignores are left out, and with ``ignore_extra`` all unknown ones. An implied column is
-    optional; if it is present, each of its values has to be the implied one.
+    optional; if it is present, each of its values has to be the implied one. So is a derived one, whose values have to
+    be right unless its constraint repairs them. Rows have to satisfy the domain's relations.
 
     Raises ``DataError`` if a column is missing or unknown, or values are not in the domain; the message names
     ``source``, the number of such values, and for the first ten the line, the column, the value (cut to 40 characters)
     and the allowed values.
     """
-    table = split_cells(domain.splits, domain.missing_values, TextTable.of(frame), source)
+    table = as_modelled(domain, TextTable.of(frame), source)
     _check_columns(domain, table, source, ignore_extra=ignore_extra)
     codes = np.empty((len(table), len(domain.columns)), np.int32)
     bad: list[_BadCells] = []
@@ -58,6 +63,7 @@ def encode(
         if implied.name in table.columns:
             source_bad = bad[domain.index(implied.source)].rows
             bad.append(_contradictions(domain, implied, table, ~source_bad))
+    bad += _contradicting(domain, table)
     if any(cells.rows.any() for cells in bad):
         raise DataError(_bad_message(table, bad, source))
     return codes
@@ -88,17 +94,41 @@ def encode_cells(
     return codes
 
 
+def as_modelled(domain: Domain, table: TextTable, source: object) -> TextTable:
+    """Returns the table with the columns that the domain models: parts of split columns, categories of one-hot groups.
+
+    Raises ``DataError`` as ``split_cells`` and ``gather``.
+    """
+    split = split_cells(domain.splits, domain.missing_values, table, source)
+    return gather(domain.one_hot, domain.missing_values, split, source=source)
+
+
 def decode(domain: Domain, codes: NDArray[np.int32], generator: PublicGenerator) -> pd.DataFrame:
     """Returns a table in the user's columns, categories and units, from codes (rows, columns).
 
     A number is uniform among those of its cell, with the column's decimals; a date among the units of its cell; an atom
-    is itself; a missing value is written as the first of the domain's spellings. Implied columns are looked up.
-    ``encode`` gives the codes back. All cells are strings, as in a table that was read.
+    is itself; a missing value is written as the first of the domain's spellings. Implied columns are looked up, derived
+    ones computed, and all rows satisfy the domain's relations. ``encode`` gives the codes back, which change in place
+    where no values of a row's cells satisfy all relations at once. All cells are strings, as in a table that was read.
     """
     columns = {
         column.name: decode_column(domain, column, codes[:, i], generator)
         for i, column in enumerate(domain.columns)
     }
+    if relations := domain.relations:
+
+        def draw(name: str, of: NDArray[np.int32]) -> NDArray[np.object_]:
+            return decode_column(domain, domain.columns[domain.index(name)], of, generator)
+
+        settle(
+            relations,
+            domain.columns,
+            codes,
+            texts=columns,
+            draw=draw,
+            missing=domain.missing_values,
+            generator=generator,
+        )
     return written_frame(domain, columns)
 
 
@@ -114,17 +144,25 @@ def decode_column(
 
 
 def written_frame(domain: Domain, columns: dict[str, NDArray[np.object_]]) -> pd.DataFrame:
-    """Returns a table in the domain's order of written columns, from columns as text; implied ones are looked up."""
+    """Returns a table in the domain's order of written columns, from columns as text.
+
+    Implied columns are looked up, derived ones computed.
+    """
     # Data owners, who only encode, do without pandas.
     import pandas as pd
 
     columns = dict(columns)
+    modelled = {column.name: column for column in domain.columns}
+    for derived in domain.derived:
+        parts = {name: columns[name].tolist() for name in derived.parts}
+        columns[derived.name] = derived.texts(modelled, parts, domain.missing_values)
     for implied in domain.implied:
         known = dict(implied.values)
         absent = next(iter(domain.missing_values), "")
         written = [known.get(value, absent) for value in columns[implied.source]]
         columns[implied.name] = np.array(written, object)
     columns = join_cells(domain.splits, domain.missing_values, columns)
+    columns = scatter(domain.one_hot, domain.missing_values, columns)
     return pd.DataFrame({name: columns[name] for name in domain.written_names}, dtype=object)
 
 
@@ -132,7 +170,8 @@ def written_frame(domain: Domain, columns: dict[str, NDArray[np.object_]]) -> pd
 class _BadCells:
     """The wrong ``rows`` of a column, (rows,) bool, and its ``allowed`` values.
 
-    For an implied column, ``follows`` has instead the contradiction of each wrong row's value.
+    For an implied column, ``follows`` has instead the contradiction of each wrong row's value. For a constraint,
+    ``columns`` has the column of each of them, and both have the first wrong rows alone.
     """
 
     column: str
@@ -140,6 +179,11 @@ class _BadCells:
     kind: str
     allowed: str = ""
     follows: Mapping[int, str] | None = None
+    columns: Mapping[int, str] | None = None
+
+    def column_of(self, row: int) -> str:
+        """Returns the column of a row's wrong value."""
+        return self.column if self.columns is None else self.columns[row]
 
     def said_of(self, row: int, value: object) -> str:
         """Returns the wrong value of a row, for a message."""
@@ -152,6 +196,7 @@ def _check_columns(
 ) -> None:
     if absent := [name for name in domain.names if name not in table.columns]:
         whole = {part: split.column for split in domain.splits for part in split.parts}
+        whole |= {group.column: group.members[0] for group in domain.one_hot}
         name = whole.get(absent[0], absent[0])
         raise DataError(f"{source}: column {name!r} of the domain is not in the table")
     known = {*domain.described_names, *domain.ignore}
@@ -169,8 +214,8 @@ def _bad_message(table: TextTable, bad: list[_BadCells], source: str | Path) -> 
     count = sum(int(cells.rows.sum()) for cells in bad)
     first = list(_first_bad(bad))
     lines = [
-        f"{table.unit} {table.places[row]}, column {cells.column!r} ({cells.kind}): "
-        + cells.said_of(row, table.columns[cells.column][row])
+        f"{table.unit} {table.places[row]}, column {cells.column_of(row)!r} ({cells.kind}): "
+        + cells.said_of(row, table.columns[cells.column_of(row)][row])
         for row, cells in first
     ]
     allowed = {cells.column: cells.allowed for _, cells in first if cells.allowed}
@@ -225,6 +270,18 @@ def _contradictions(
         int(row): f"{said} {shown(expected[positions[row]] or '')}" for row in np.flatnonzero(bad)
     }
     return _BadCells(implied.name, bad, "implied", follows=by_row)
+
+
+def _contradicting(domain: Domain, table: TextTable) -> Iterator[_BadCells]:
+    """Yields the rows that contradict the domain's constraints; derived values to be repaired contradict nothing."""
+    for wrong in contradictions(domain, table, shown=SHOWN_CELLS):
+        constraint = wrong.constraint
+        # A row of a one-hot group that is no category has no code.
+        if isinstance(constraint, OneHot) or (wrong.derived and constraint.violations != REFUSE):
+            continue
+        columns = {row: column for row, (column, _) in wrong.said.items()}
+        follows = {row: text for row, (_, text) in wrong.said.items()}
+        yield _BadCells("", wrong.rows, "constraint", follows=follows, columns=columns)
 
 
 def _implied_value(

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.constraints.derived import Derived
 from mechanisms.date_patterns import Pattern
 from mechanisms.domain import Domain
 from mechanisms.moments import named_zone
@@ -63,9 +64,9 @@ class ValueType:
 
 def value_types(domain: Domain) -> dict[str, ValueType]:
     """Returns the type of each written column by its name."""
-    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
-    types = {name: _type_of(column) for name, column in columns.items()}
+    types = {name: _type_of(column) for name, column in domain.described.items()}
     types |= {split.column: ValueType(TEXT) for split in domain.splits}
+    types |= {n: _type_of_all((g.no, g.yes)) for g in domain.one_hot for n in g.members}
     return {name: types[name] for name in domain.written_names}
 
 
@@ -74,6 +75,7 @@ def written_texts(domain: Domain) -> tuple[str, ...]:
     listed = [c.values for c in domain.columns if isinstance(c, Categorical)]
     listed += [tuple(value for _, value in column.values) for column in domain.implied]
     listed += [split.literals for split in domain.splits]
+    listed += [(group.no, group.yes) for group in domain.one_hot]
     return (*domain.written_names, *(text for texts in listed for text in texts))
 
 
@@ -95,6 +97,10 @@ def missing_columns(domain: Domain) -> frozenset[str]:
     names = {column.name for column in domain.columns if column.missing}
     # A cell without any of the answers is written as a missing one.
     names |= {s.column for s in domain.splits if s.answers or not names.isdisjoint(s.parts)}
+    names |= {n for group in domain.one_hot if group.column in names for n in group.members}
+    # A derived column has no value where one of its parts has no number.
+    marked = {c.name for c in domain.columns if not isinstance(c, Categorical) and c.marks}
+    names |= {each.name for each in domain.derived if (names | marked).intersection(each.parts)}
     return frozenset(names | {column.name for column in domain.implied if column.source in names})
 
 
@@ -172,7 +178,9 @@ def _pandas_type(kind: ValueType, *, missing: bool) -> str:
     }[kind.kind]
 
 
-def _type_of(column: Column | Implied) -> ValueType:
+def _type_of(column: Column | Implied | Derived) -> ValueType:
+    if isinstance(column, Derived):
+        return _type_of(column.column)
     if not isinstance(column, Categorical | Implied) and column.marks:
         return ValueType(TEXT)
     if isinstance(column, Integer | Real):

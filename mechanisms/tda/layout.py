@@ -50,7 +50,17 @@ class Layout:
 
     @classmethod
     def of(cls, domain: Domain, settings: TdaSettings) -> Layout:
-        """Builds the layout. Raises ``DomainError`` if the settings name a column that does not exist."""
+        """Builds the layout.
+
+        Raises ``DomainError`` if the settings name a column that does not exist, or for constraints that rows of a
+        mixture cannot be held to.
+        """
+        for constraint in domain.constraints:
+            if constraint.relations({column.name: column for column in domain.columns}):
+                raise DomainError(
+                    f"{constraint.words}: Fed-TDA draws columns that no such constraint holds; expected equals, "
+                    "follows, years_since, born or one_hot alone, or another method"
+                )
         named = {domain.index(name) for name in settings.discrete}
         continuous = tuple(
             i

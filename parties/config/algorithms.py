@@ -17,6 +17,7 @@ SECTIONS = (
     "clients",
     "column",
     "split",
+    "constraint",
     "source",
     "missing",
     "format",

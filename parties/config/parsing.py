@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from typing import TypeVar
 
 from mechanisms.annealing import CENTRAL_ROUNDS
+from mechanisms.constraints.reading import computed_columns
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
 from parties.config.algorithms import SECTIONS, silo_algorithms
@@ -35,7 +36,7 @@ from parties.config.sources import SourceSection
 from parties.crypto.hpke import SealTo
 from parties.foundation.errors import ConfigError
 
-_OF_THE_DOMAIN = ("column", "split", "missing", "ignore", "format")
+_OF_THE_DOMAIN = ("column", "split", "constraint", "missing", "ignore", "format")
 _Section = TypeVar("_Section")
 
 
@@ -57,7 +58,12 @@ def read_run(document: Mapping[str, object]) -> RunSection:
     given = table if isinstance(table, Mapping) else {}
     silent = not {"rounds", "schedule"} & set(given) and "silos" not in document
     annealed = silent or given.get("schedule") == ANNEALED
-    modelled = [table for table in _tables(document, "column") if "implied_by" not in table]
+    computed = computed_columns(_tables(document, "constraint"))
+    modelled = [
+        table
+        for table in _tables(document, "column")
+        if "implied_by" not in table and table.get("name") not in computed
+    ]
     rounds = CENTRAL_ROUNDS * len(modelled)
     defaults: dict[str, object] = {"rounds": rounds, "schedule": ANNEALED} if annealed else {}
     if "source" in document:
@@ -163,7 +169,7 @@ def source_dict(section: SourceSection) -> dict[str, object]:
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:
-    """Returns the domain of [[column]], [[split]], [missing], [format] and ignore."""
+    """Returns the domain of [[column]], [[split]], [[constraint]], [missing], [format] and ignore."""
     tables = {key: document[key] for key in _OF_THE_DOMAIN if key in document}
     _tables(document, "column")
     try:
@@ -348,7 +354,11 @@ def _check_known(table: Mapping[str, object], allowed: Sequence[str], section: s
 
 
 def _heading(name: str) -> str:
-    return f"[[{name}]] tables" if name in ("column", "party", "source") else f"a [{name}] table"
+    return (
+        f"[[{name}]] tables"
+        if name in ("column", "constraint", "party", "source")
+        else f"a [{name}] table"
+    )
 
 
 def _kind(value: object) -> str:

@@ -6,6 +6,7 @@ Everything here is public. Raises ConfigError. Source: `mechanisms` README, "Sou
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mechanisms.constraints.declared import REFUSE, REPAIR
 from mechanisms.domain import Domain
 from mechanisms.text_table import and_list
 from parties.config.limits import check, check_name, check_names, check_number
@@ -65,6 +66,7 @@ def check_sources(
     check(len(set(names)) == len(names), "source.name", f"repeats in {names}; expected different")
     _check_columns(sources, domain)
     _check_links(sources, run, domain)
+    _check_repairs(run, domain)
     _check_run(run, clients)
     _check_owners(sources, run, clients)
 
@@ -127,6 +129,17 @@ def _check_links(sources: Sequence[SourceSection], run: RunSection, domain: Doma
         not many or run.unit == PERSON,
         "run.unit",
         f"is {run.unit!r} beside rows_per_person above 1 in source {''.join(many[:1])!r}; expected {PERSON!r}",
+    )
+
+
+def _check_repairs(run: RunSection, domain: Domain) -> None:
+    """Refuses rows that are left out where rows are linked by their order."""
+    repaired = [each.words for each in domain.constraints if each.violations == REPAIR]
+    check(
+        run.link != BY_ORDER or not repaired,
+        "constraint.violations",
+        f"is {REPAIR!r} in {and_list(repaired)} beside run.link = {BY_ORDER!r}, by which a row that is left out moves "
+        f"all later ones; expected {REFUSE!r}",
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.domain import Domain
 from mechanisms.errors import DataError
 from mechanisms.linking import DATE, NUMBER, LinkingKeys, hashed, linking_keys
 from mechanisms.table import encode
@@ -116,10 +117,15 @@ class LinkedTables:
         columns = {
             name: [table.table.columns[name][row] for row in chosen]
             for number, (table, chosen) in enumerate(zip(self.tables, rows, strict=True))
-            for name in source_domain(self.config, number).written_names
+            for name in _names(source_domain(self.config, number))
             if name in table.table.columns
         }
         return TextTable(columns, range(1, len(rows[0]) + 1), "row")
+
+
+def _names(domain: Domain) -> tuple[str, ...]:
+    """Returns the columns that a table may have as it was read, or with its cells split and its groups gathered."""
+    return tuple(dict.fromkeys((*domain.described_names, *domain.written_names)))
 
 
 def read_sources(

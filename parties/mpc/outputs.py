@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 from mechanisms.accounting import LedgerEntry
 from mechanisms.aim import AimResult, estimated_total
 from mechanisms.model import Model
-from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import StoreError
@@ -145,12 +144,12 @@ class WrittenOutputs(NamedTuple):
 def write_synthetic(directory: Path, model: Model, config: Config, *, total: int) -> WrittenOutputs:
     """Draws the rows and writes ``synthetic.csv`` and ``model/`` durably; returns their digests. Raises StoreError."""
     # Imported here because only the lead needs pandas, which takes a fifth of a second to import.
-    from mechanisms.synthetic import synthetic_parts
+    from mechanisms.synthetic import SyntheticRows
     from mechanisms.writing import form_of, write_rows
 
     rows = config.run.rows or total
     seed = secrets.randbits(64) if config.run.seed is None else config.run.seed
-    parts = synthetic_parts(model, rows, seed=seed)
+    drawn = SyntheticRows(model, rows, seed=seed)
     folder = directory / MODEL_FOLDER
     with disk_errors(folder):
         model.save(folder)
@@ -158,11 +157,8 @@ def write_synthetic(directory: Path, model: Model, config: Config, *, total: int
             sync(written)
     # The table is written last, so that a table always has its model.
     with atomic_replacement(directory / TABLE_FILE, durable=True) as beside:
-        write_rows(beside, parts, config.domain, form_of(directory / TABLE_FILE))
-    # Drawing the table's codes again takes less time than reading the file.
-    return WrittenOutputs(
-        result_digests(directory, rows), model.sample(rows, public_generator(seed))
-    )
+        write_rows(beside, drawn.parts(), config.domain, form_of(directory / TABLE_FILE))
+    return WrittenOutputs(result_digests(directory, rows), drawn.codes)
 
 
 STORE_FOLDER = "store"

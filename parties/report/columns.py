@@ -32,6 +32,7 @@ def column_summaries(
     """
     beside = {values.column: values for values in real or ()}
     known = {column.name: column for column in domain.columns}
+    known |= {each.name: each.column for each in domain.derived}
     return tuple(
         _summary(known.get(values.column), values, beside.get(values.column))
         for values in synthetic

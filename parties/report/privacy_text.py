@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mechanisms.columns import Categorical, Column, Implied, Moment
+from mechanisms.constraints.derived import Derived
 from mechanisms.domain import Domain
 from mechanisms.numbers import Integer, Real
 from mechanisms.origins import column_in_words, counted
@@ -310,14 +311,16 @@ def _table(report: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 
 def _columns(domain: Domain) -> tuple[ColumnDescription, ...]:
-    columns: dict[str, Column | Implied] = {c.name: c for c in (*domain.columns, *domain.implied)}
+    columns = domain.described
     return tuple(
         replace(_column(columns[name]), provenance=column_in_words(domain, name))
         for name in domain.described_names
     )
 
 
-def _column(column: Column | Implied) -> ColumnDescription:
+def _column(column: Column | Implied | Derived) -> ColumnDescription:
+    if isinstance(column, Derived):
+        return ColumnDescription(column.name, "derived", 0, f"is {column.formula}")
     if isinstance(column, Implied):
         return ColumnDescription(column.name, "implied", 0, f"follows from {column.source}")
     missing = ", or missing" if column.missing else ""

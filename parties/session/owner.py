@@ -14,13 +14,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.constraints.checking import repaired
 from mechanisms.linking import OF_PERSONS, LinkingKeys, hashed, linking_keys
 from mechanisms.person_rows import sampled_rows
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
-from mechanisms.split_columns import split_cells
 from mechanisms.summary import ColumnSummary, summarise
-from mechanisms.table import encode
+from mechanisms.table import as_modelled, encode
 from mechanisms.text_table import TextTable
 from parties.config import SAMPLE, CertificateFiles, Config
 from parties.identity.tls import load_identity, own_certificate
@@ -122,13 +122,15 @@ class Table:
     def text(self, config: Config) -> TextTable:
         """Returns the rows that take part in a run of ``config``, whatever its method.
 
-        The cells that the domain splits are in columns of their own, and nobody has more rows than run.person allows.
+        The cells that the domain splits are in columns of their own, rows that contradict a constraint to be repaired
+        are left out, and nobody has more rows than run.person allows.
         Raises DataError if the table cannot be read, has cells that cannot be split, or is refused by ``bounded_rows``.
         """
         domain, table, shown = config.domain, self.as_written(), self.source.shown
         if self.read is None:
             self._note(*table.notes)
-        text = split_cells(domain.splits, domain.missing_values, table, shown)
+        text, repairs = repaired(domain, as_modelled(domain, table, shown))
+        self._note(*repairs)
         bounded = bounded_rows(config, text, where=shown)
         if len(bounded) < len(text):
             # For the owner's own screen: the number depends on the table without noise.
