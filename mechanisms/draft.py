@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
+from mechanisms.constraints.proposing import Proposal, proposals
 from mechanisms.date_patterns import Pattern
 from mechanisms.digits import (
     MAX_DIGITS,
@@ -84,6 +85,7 @@ from mechanisms.source import TableSource
 from mechanisms.spelling import Clock, Numeral, spelling_of
 from mechanisms.split_columns import NO, YES, SplitColumn
 from mechanisms.split_draft import separator_of, split_of
+from mechanisms.table import as_modelled
 from mechanisms.text_format import TextFormat
 from mechanisms.text_table import TextTable, and_list
 from mechanisms.written import EXACT, multiple_of
@@ -153,7 +155,8 @@ class Draft:
     ``left_out`` has the columns that were left out and why. ``read_as`` is the dialect recognised, ``questions`` are
     about ambiguous readings, and ``skipped`` has what of the file is not in the table, or not by itself. A ``private``
     draft contains no value of the table, and leaves columns ``unlisted`` (`mechanisms.private_draft`). ``person`` is
-    the column that identifies persons with several rows, left out as well.
+    the column that identifies persons with several rows, left out as well. ``proposals`` are constraints that the table
+    shows, with the number of exceptions.
     """
 
     domain: Domain
@@ -165,6 +168,7 @@ class Draft:
     private: bool = False
     unlisted: tuple[Unlisted, ...] = ()
     person: PersonKey | None = None
+    proposals: tuple[Proposal, ...] = ()
 
     @property
     def to_list(self) -> tuple[str, ...]:
@@ -305,6 +309,7 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         printable(questions),
         printable((*table.notes, *merged)),
         person=person,
+        proposals=proposals(domain.columns, missing, as_modelled(domain, table, where)),
     )
 
 

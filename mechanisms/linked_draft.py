@@ -88,4 +88,5 @@ def _merged(drafts: Sequence[Draft], sources: Sequence[SourceDraft]) -> Draft:
         "; ".join(dict.fromkeys(draft.read_as for draft in drafts)),
         tuple(question for draft in drafts for question in draft.questions),
         tuple(note for draft in drafts for note in draft.skipped),
+        proposals=tuple(proposal for draft in drafts for proposal in draft.proposals),
     )

@@ -64,7 +64,7 @@ rows_per_client = 100000 # public bound on the rows of one owner
 {_comments(remarks)}
 {_sources(sources)}[missing]
 {"" if draft.private else f"{_MARK}{chr(10)}"}{tomli_w.dumps({"values": list(drafted.missing_values)})}
-{_format(drafted)}{_splits(draft)}{_columns(draft)}"""
+{_format(drafted)}{_splits(draft)}{_columns(draft)}{_constraints(draft)}"""
 
 
 def _head(draft: Draft) -> str:
@@ -186,6 +186,24 @@ def _splits(draft: Draft) -> str:
         ]
         tables.append("\n".join(["[[split]]", *lines, ""]))
     return "\n".join([*tables, ""]) if tables else ""
+
+
+def _constraints(draft: Draft) -> str:
+    """The constraints that the table shows, as comments, each with its number of exceptions."""
+    if not draft.proposals:
+        return ""
+    text = """
+# TO BE ASKED: constraints that the table shows. Is one of them a rule? Without the signs # every synthetic row
+# satisfies it, and an owner's program refuses a table with a row that does not; violations = "repair" beside it leaves
+# such rows out, or computes the column anew. docs/constraints.md has all kinds.
+"""
+    for proposal in draft.proposals:
+        text += f"#   {proposal.exceptions:,} of {proposal.rows:,} rows contradict it:\n"
+        for name, table in (("column", proposal.column), ("constraint", proposal.table)):
+            if table is not None:
+                lines = (_short_line(key, value) for key, value in table.items())
+                text += "".join(f"# {line}\n" for line in (f"[[{name}]]", *lines))
+    return text
 
 
 def _line(key: str, value: object) -> str:
