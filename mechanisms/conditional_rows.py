@@ -19,6 +19,7 @@ from mechanisms.column_values import number_of, number_text
 from mechanisms.columns import Categorical, Column
 from mechanisms.conditioning import DRAWN, conditioned, fill
 from mechanisms.conditions import Limit, column_named, evidence_of, limits_of
+from mechanisms.constraints.rows import settle
 from mechanisms.domain import Domain
 from mechanisms.errors import ConditionError, DataError
 from mechanisms.model import Model
@@ -151,6 +152,13 @@ def _unknown(domain: Domain, name: str) -> str:
     for implied in domain.implied:
         if implied.name == name:
             return f"column {name!r} follows from {implied.source!r}; expected that column instead"
+    for derived in domain.derived:
+        if derived.name == name:
+            parts = ", ".join(map(repr, derived.parts))
+            return f"column {name!r} is computed from {parts}; expected those columns instead"
+    for group in domain.one_hot:
+        if name in group.members:
+            return f"column {name!r} is one of a group; expected {group.column!r} with its name instead"
     return f"column {name!r} is none of the model's; expected some of {', '.join(domain.written_names)}"
 
 
@@ -205,21 +213,47 @@ def _written(
     given: Given | None,
     generator: PublicGenerator,
 ) -> Iterator[pd.DataFrame]:
-    """Yields the rows as text: given values as they were given, and limited columns' values within their limits."""
+    """Yields the rows as text: given values as they were given, and limited columns' values within their limits.
+
+    Raises ``ConditionError`` for given values that no others satisfy the domain's constraints with.
+    """
+    cut = {name: limit for name, limit in limits.items() if limit.cuts}
+
+    def draw(name: str, of: NDArray[np.int32]) -> NDArray[np.object_]:
+        column = domain.columns[domain.index(name)]
+        if name not in cut:
+            return decode_column(domain, column, of, generator)
+        texts = cut[name].write(of, generator)
+        if column.missing:
+            texts[of == column.size - 1] = domain.missing_values[0]
+        return texts
+
     for start in range(0, len(codes), PART):
-        part = slice(start, start + PART)
-        columns: dict[str, NDArray[np.object_]] = {}
-        for i, column in enumerate(domain.columns):
-            of_part = codes[part, i]
-            limit = limits.get(column.name)
-            if limit is None or not limit.cuts:
-                columns[column.name] = decode_column(domain, column, of_part, generator)
-            else:
-                texts = limit.write(of_part, generator)
-                if column.missing:
-                    texts[of_part == column.size - 1] = domain.missing_values[0]
-                columns[column.name] = texts
-            if given is not None and column.name in given.texts:
-                own = given.texts[column.name][part]
-                columns[column.name] = np.where(own == None, columns[column.name], own)  # noqa: E711
+        part = codes[start : start + PART]
+        columns = {name: draw(name, part[:, i]) for i, name in enumerate(domain.names)}
+        own = {} if given is None else {n: t[start : start + PART] for n, t in given.texts.items()}
+        there = {
+            name: np.array([text is not None for text in texts]) for name, texts in own.items()
+        }
+        for name, texts in own.items():
+            columns[name] = np.where(there[name], texts, columns[name])
+        if relations := domain.relations:
+            settle(
+                relations,
+                domain.columns,
+                part,
+                texts=columns,
+                draw=draw,
+                missing=domain.missing_values,
+                generator=generator,
+                given=there,
+                limited=cut,
+            )
+            for name, texts in own.items():
+                lost = np.flatnonzero(there[name] & (columns[name] != texts))
+                if len(lost):
+                    raise ConditionError(
+                        f"row {start + int(lost[0]) + 1} of the given ones: no values of the other columns satisfy all "
+                        f"constraints together with {texts[lost[0]]!r} in column {name!r}"
+                    )
         yield written_frame(domain, columns)

@@ -116,6 +116,17 @@ def column_named(domain: Domain, name: str) -> Column:
             raise ConditionError(
                 f"column {name!r} follows from {implied.source!r}; expected that column, or =, != or in"
             )
+    for derived in domain.derived:
+        if derived.name == name:
+            parts = ", ".join(map(repr, derived.parts))
+            raise ConditionError(
+                f"column {name!r} is computed from {parts}; conditions and questions are on those alone"
+            )
+    for group in domain.one_hot:
+        if name in group.members:
+            raise ConditionError(
+                f"column {name!r} is one of a group; expected the column {group.column!r}, whose values are the names"
+            )
     known = ", ".join((*domain.names, *(implied.name for implied in domain.implied)))
     raise ConditionError(f"no column {name!r}; the columns are {known}")
 

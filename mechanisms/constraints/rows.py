@@ -10,7 +10,7 @@ too many cells for one structural zero, such a row becomes a copy of another one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -39,12 +39,18 @@ def settle(
     draw: Draw,
     missing: Sequence[str],
     generator: PublicGenerator,
+    given: Mapping[str, NDArray[np.bool_]] | None = None,
+    limited: Collection[str] = (),
 ) -> None:
     """Changes ``texts`` (rows,) of related columns, in place, until all rows satisfy all ``relations``.
+
+    Texts of a column that are ``given`` (rows,) stay as they are, where the others can be changed instead; values of a
+    ``limited`` column, which ``draw`` limits to a part of its cells, are drawn and not constructed.
 
     Texts stay those of ``codes`` (rows, columns), except in rows whose codes cannot satisfy them: those become copies
     of other rows, in ``codes`` and ``texts``. Raises ``EstimationError`` if no row satisfies them.
     """
+    stays = given or {}
     work = _Rows(relations, columns, codes, texts=texts, missing=missing)
     bad = work.bad(np.arange(len(codes)))
     for _ in range(_ATTEMPTS):
@@ -52,10 +58,11 @@ def settle(
             return
         for name in work.names_of(bad):
             rows = bad[work.involves(name, bad)]
+            rows = rows[~stays[name][rows]] if name in stays else rows
             texts[name][rows] = draw(name, codes[rows, work.index[name]])
         bad = work.bad(bad)
     if len(bad):
-        work.construct(bad, generator)
+        work.construct(bad, generator, given=stays, limited=limited)
         work.replace(work.bad(bad), generator)
 
 
@@ -106,10 +113,17 @@ class _Rows:
                 found |= wrong
         return found
 
-    def construct(self, bad: NDArray[np.intp], generator: PublicGenerator) -> None:
+    def construct(
+        self,
+        bad: NDArray[np.intp],
+        generator: PublicGenerator,
+        *,
+        given: Mapping[str, NDArray[np.bool_]],
+        limited: Collection[str],
+    ) -> None:
         """Writes values into the last ``bad`` rows that satisfy all relations, where their cells have such values.
 
-        Columns whose relations a row satisfies keep their values where that is possible.
+        Columns whose relations a row satisfies keep their values where that is possible; given and limited ones always.
         """
         solver = Solver(self._relations, self._columns)
         numbers = {
@@ -120,10 +134,12 @@ class _Rows:
         for i, row in enumerate(bad.tolist()):
             codes = {name: int(self._codes[row, self.index[name]]) for name in solver.names}
             wrong = [r for r, found in zip(self._relations, violated[:, i], strict=True) if found]
-            moved = {name for relation in wrong for name in relation.columns}
+            stay = {*limited, *(name for name, rows in given.items() if rows[row])}
+            moved = {name for relation in wrong for name in relation.columns} - stay
             kept = {n: of.values[i] for n, of in numbers.items() if n not in moved and of.there[i]}
             for name, text in solver.values(codes, generator, kept=kept).items():
-                self._texts[name][row] = text
+                if name not in stay:
+                    self._texts[name][row] = text
 
     def replace(self, bad: NDArray[np.intp], generator: PublicGenerator) -> None:
         """Makes the rows ``bad`` copies of others, drawn at random."""
