@@ -59,6 +59,7 @@ def pack_run(
             "expected a run of DistAIM or FLAIM",
         )
     report = _report_of(run)
+    of_trial = report is not None and "not_private" in report
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
     published = dict(_public_report(loaded, run, report)) if report and not real_figures else {}
     if _REPORT in published:
@@ -83,7 +84,7 @@ def pack_run(
         ]
     texts[PACKAGE] = datapackage(loaded, report, packed)
     names = write_bundle(files, out, documents=texts, overwrite=overwrite)
-    return PackedRun(names, report is not None and "not_private" in report)
+    return PackedRun(names, of_trial)
 
 
 def _public_report(

@@ -386,6 +386,15 @@ def test_bundle_with_real_figures_is_asked_for_and_named(tmp_path: Path) -> None
     assert "figures of the real table" in audit.headline
 
 
+@pytest.mark.parametrize("of_trial", [True, False])
+def test_bundle_of_a_trial_says_that_it_is_in_no_budget(
+    of_trial: bool, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = unpack(RUNS / f"counts{SUFFIX}", tmp_path / "run") if of_trial else own
+    assert run_command_line(cli, ["bundle", str(run), "--out", str(tmp_path / "a.zip")]) == 0
+    assert ("in no owner's budget" in capsys.readouterr().err) == of_trial
+
+
 def test_bundle_does_not_replace_a_file_unasked(own: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.zip"
     out.write_text("mine")
