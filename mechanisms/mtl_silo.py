@@ -33,7 +33,7 @@ from mechanisms.sampled_loss import (
     multiplier_on_lattice,
 )
 from mechanisms.sampling import RandomBytes
-from mechanisms.silos import Request
+from mechanisms.silos import Request, Silo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ def multiplier_of(q: float, steps: int, epsilon: float, delta: float) -> float:
     return least_multiplier(lambda z: {SampledGaussian(q, z): steps}, epsilon, delta)
 
 
-class MtlSilo:
+class MtlSilo(Silo):
     """A silo with a budget of its own; a ``silos.Silo``.
 
     It declares as many rows as ``rows.train`` has. ``multiplier`` is that of the noise, if it was computed before. A
@@ -113,6 +113,11 @@ class MtlSilo:
     def epsilon(self) -> float:
         """Largest epsilon charged for any example of this silo."""
         return max(self.training.spent, self.voting.spent)
+
+    @property
+    def own_charges(self) -> int:
+        """See ``silos.Silo``: the last round, and one for the votes. A missed round has its number all the same."""
+        return self._round + (self._votes is not None)
 
     @property
     def lambda_(self) -> float:

@@ -169,6 +169,14 @@ class Silos(Protocol):
 class Silo(Protocol):
     """One silo's side. Called from one thread at a time."""
 
+    @property
+    def own_charges(self) -> int:
+        """Number that grows with each new answer which the silo charges to an account of its own.
+
+        Answers that are charged to the ledger that the silo was given are not counted here.
+        """
+        return 0
+
     def answer(self, request: Request) -> NDArray[np.int64]:
         """Returns the silo's numbers, int64 (request.length,), within the request's bounds, without its noise.
 

@@ -16,7 +16,7 @@ from mechanisms.accounting import MEASURE, Ledger
 from mechanisms.errors import DataError, EstimationError, RequestRefused
 from mechanisms.fixed_point import encode, encode_rows, unpack_arrays
 from mechanisms.sampling import RandomBytes
-from mechanisms.silos import Request
+from mechanisms.silos import Request, Silo
 from mechanisms.tda.covariance import moments
 from mechanisms.tda.icdm import Scores, normal_quantile
 from mechanisms.tda.layout import Layout, Rows
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _PART = 2048
 
 
-class TdaSilo:
+class TdaSilo(Silo):
     """A `mechanisms.silos.Silo` with ``rows``.
 
     ``ledger`` is its owner's, by default one for this run alone; None if the run is not private.

@@ -143,7 +143,7 @@ async def run_participant(
         charge = ParticipantCharge(
             account,
             database.identity,
-            lambda: len(ledger.entries),
+            lambda: len(ledger.entries) + session.own_charges,
             returnable_charge(config, part),
         )
         await asyncio.to_thread(charge.intend)

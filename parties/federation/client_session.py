@@ -109,6 +109,11 @@ class SumSession:
         return max(self._largest, SMALL_MESSAGE_BYTES, frame_bytes(self._clients), roster)
 
     @property
+    def own_charges(self) -> int:
+        """Number of charges beside those of the participant's ledger; it grows with what they pay for."""
+        return 0
+
+    @property
     def busy(self) -> bool:
         """True during a sum: the server's next message is then due within the server's deadlines."""
         return self._sum is not None
@@ -264,6 +269,11 @@ class SiloSession(SumSession):
         self.finished = False
         self._silo = silo
         self._last = 0
+
+    @property
+    def own_charges(self) -> int:
+        """See ``Silo.own_charges``."""
+        return self._silo.own_charges
 
     def _answer_request(self, message: FederationMessage) -> bytes | None:
         match message.kind:

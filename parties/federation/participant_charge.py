@@ -5,8 +5,9 @@ on the table leaves. It is charged, durably, before the first such message: a ma
 answer leaves after which an opening cannot be ruled out: one that the server can read, or this participant's part in
 unmasking a sum. A charge that is not released is returned by the pinned server's statement that nothing was opened
 (`parties.federation.unopened`), where the run's promise rests on that server. A declared number of rows is public by
-the configuration, and not paid for. Before such a message the budget's file gets the number of charges in the
-participant's ledger: a folder whose ledger has fewer is an old copy, and would answer again for nothing.
+the configuration, and not paid for. Before such a message the budget's file gets the number of the participant's
+charges: those in its ledger, and those in an account of a silo's own. A folder with fewer is an old copy, and would
+answer again for nothing; so would a folder beside a copy that has answered since.
 
 Secret: nothing. Known limits: a participant that has lost the server for good does not get the statement, and its
 charge stays.
@@ -52,8 +53,8 @@ def state_before(message: bytes) -> ChargeState | None:
 class ParticipantCharge:
     """Charge of ``submission``, the name of the participant's ledger, to ``account``; nothing is charged without one.
 
-    ``charges`` returns the number of charges in that ledger. ``returnable`` is true if the server's statement returns
-    the charge. All methods block, and may raise StoreError.
+    ``charges`` returns the number of charges in that ledger and in a silo's own account. ``returnable`` is true if the
+    server's statement returns the charge. All methods block, and may raise StoreError.
     """
 
     account: BudgetAccount | None = None
@@ -65,7 +66,7 @@ class ParticipantCharge:
     _answered: int = field(default=0, init=False)
 
     def check_ledger(self) -> None:
-        """Raises StoreError if the ledger lacks charges that have paid for an answer; call it before a new charge."""
+        """Raises StoreError if charges that have paid for an answer are missing; call it before a new charge."""
         if self.account is None:
             return
         budget, release, there = self.account.budget, self.account.release, self.charges()
@@ -75,6 +76,7 @@ class ParticipantCharge:
                 f"knows of {known} charges in this participant's ledger of run {release.run}; the ledger has {there}: "
                 "its folder is an old copy. Expected the folder as it was left, or a new one, which is charged anew",
             )
+        self._answered = known
 
     def intend(self) -> None:
         """Records the intention, before the first connection. Raises BudgetExceeded if it cannot be charged later."""
@@ -91,7 +93,10 @@ class ParticipantCharge:
         return not reached or self.charges() > self._answered
 
     def before(self, message: bytes) -> None:
-        """Brings the charge into the state that ``message`` needs before it leaves. Raises BudgetExceeded."""
+        """Brings the charge into the state that ``message`` needs before it leaves.
+
+        Raises BudgetExceeded; StoreError if a copy of the participant's folder has answered since.
+        """
         if self.account is None or not self.due(message):
             return
         budget, config = self.account.budget, self.account.release.config
@@ -99,7 +104,14 @@ class ParticipantCharge:
             self.account.spend(self.submission)
             self._reached = ChargeState.CHARGED
         if (charges := self.charges()) > self._answered:
-            budget.note_answered(config, self.submission, charges)
+            known = budget.note_answered(config, self.submission, charges, since=self._answered)
+            if known > self._answered:
+                raise StoreError(
+                    budget.path,
+                    f"knows of {known} charges in this participant's ledger of run {self.account.release.run}, where "
+                    f"this program has last seen {self._answered}: a copy of its folder takes part as well. Expected "
+                    "one folder of this participant, and one program",
+                )
             self._answered = charges
         released = state_before(message) is ChargeState.RELEASED
         if released and self._reached is not ChargeState.RELEASED:

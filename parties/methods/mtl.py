@@ -7,7 +7,8 @@ not cover its errors, which stay with the silo. A trial, which has all silos on 
 `silos.json`.
 
 The state for a silo's restart (rounds, charges, models, test rows) is in `mtl-state.json` before an answer leaves, so
-that no row changes its part and nothing is released twice with different noise.
+that no row changes its part and nothing is released twice with different noise. Its noise is that of one epsilon: the
+state has it, and a silo does not go on with another one.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from mechanisms.mr_mtl import MtlResult, MtlSettings, run_mtl
 from mechanisms.mtl_features import Features
 from mechanisms.mtl_silo import MtlSilo, SiloRows
 from mechanisms.perceptron import weight_names
-from mechanisms.silos import Request, Silos
+from mechanisms.silos import Request, Silo, Silos
 from mechanisms.text_table import TextTable
 from mechanisms.units import row_guarantee
 from parties.config import PERSON, Config
@@ -203,10 +204,11 @@ class MtlPlan:
         return {**figures, "gained": sum(gained) / len(gained)}
 
 
-class PersonalSilo:
+class PersonalSilo(Silo):
     """A `mechanisms.silos.Silo` with a durable state, saved before each answer leaves, and its model at the end.
 
-    Raises DataError if too few rows are left for training, StoreError.
+    Raises DataError if too few rows are left for training, StoreError; ConfigError if the silo began with another
+    epsilon.
     """
 
     def __init__(
@@ -218,6 +220,8 @@ class PersonalSilo:
         self._salt = kept["salt"] if kept else secrets.token_hex(32)
         self._rows = _split(x, y, plan.section, plan.settings, self._salt, context.name)
         self._epsilon = plan.config.run.epsilon if context.epsilon is None else context.epsilon
+        if kept:
+            self._check_budget(kept)
         self._inner = self._make(plan.settings)
         if kept:
             self._inner.resume(kept["silo"])
@@ -226,6 +230,11 @@ class PersonalSilo:
 
     def __repr__(self) -> str:
         return f"PersonalSilo({self._inner!r})"
+
+    @property
+    def own_charges(self) -> int:
+        """See ``Silo``."""
+        return self._inner.own_charges
 
     def answer(self, request: Request) -> NDArray[np.int64]:
         """See ``Silo``."""
@@ -282,8 +291,27 @@ class PersonalSilo:
             random_bytes=secrets.token_bytes,
         )
 
+    def _check_budget(self, kept: Mapping[str, Any]) -> None:
+        """Raises ConfigError for an epsilon or a delta that earlier answers' noise was not for."""
+        delta = self._plan.config.run.delta
+        # A state of an older version has neither; there the owner's budget knows the epsilon that was charged.
+        began = kept.get("epsilon", self._epsilon), kept.get("delta", delta)
+        if began != (self._epsilon, delta):
+            raise ConfigError(
+                str(self._path),
+                "epsilon",
+                f"is {began[0]:g}, and delta {began[1]:g}, of a silo that has begun so; this time they are "
+                f"{self._epsilon:g} and {delta:g}. Expected --epsilon {began[0]:g}, or another --dir, which is charged "
+                "anew",
+            )
+
     def _keep(self) -> None:
-        kept = {"salt": self._salt, "silo": self._inner.state()}
+        kept = {
+            "salt": self._salt,
+            "epsilon": self._epsilon,
+            "delta": self._plan.config.run.delta,
+            "silo": self._inner.state(),
+        }
         write_atomic(self._path, json.dumps(kept), durable=True, secret=True)
 
 
@@ -348,7 +376,7 @@ def _json(document: Mapping[str, object]) -> str:
 def _read_state(path: Path) -> dict[str, Any] | None:
     try:
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if set(kept) != {"salt", "silo"}:
+        if set(kept) - {"epsilon", "delta"} != {"salt", "silo"}:
             raise ValueError("keys")
         return kept
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from mechanisms.accounting import Ledger, rho_from_epsilon_delta
 from mechanisms.errors import MechanismError
 from mechanisms.metrics import table_answers, workload_error
 from mechanisms.sampling import public_generator
-from mechanisms.silos import Request, Silos
+from mechanisms.silos import Request, Silo, Silos
 from mechanisms.table import encode
 from mechanisms.tda.costs import paper_mib, sent_values
 from mechanisms.tda.layout import Layout, rows_of
@@ -195,7 +195,7 @@ class TdaPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _TdaSilo:
+class _TdaSilo(Silo):
     """A silo that keeps a copy of the final model."""
 
     inner: TdaSilo

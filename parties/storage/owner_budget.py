@@ -96,7 +96,7 @@ class OwnerBudget:
         A table that resembles tables of several populations is charged to each, and the names are joined. The charge
         replaces those of the same population for the submissions that it ``replaces``, of which the servers count only
         one. Raises BudgetExceeded, and charges nothing, if a limit does not cover it; StoreError if nobody can tell
-        whose table it is.
+        whose table it is, or the submission was charged with another epsilon or delta.
         """
         with self._shared.transaction() as db:
             names, fresh = find_populations(db, source, self.path), False
@@ -105,7 +105,7 @@ class OwnerBudget:
             for name in names:
                 dataset = _load(db, name) or _begin_named(db, name, release)
                 remember_table(db, name, source)
-                if not dataset.has(release.config, submission):
+                if not self._paid(dataset, release, submission):
                     for former in replaces:
                         _refund(db, release.config, former, REPLACED, dataset=name)
                     self._require(_load(db, name) or dataset, release)
@@ -146,7 +146,7 @@ class OwnerBudget:
             names = find_populations(db, source, self.path) or [new_name(db, source)]
             for name in names:
                 dataset = _load(db, name)
-                if submission is not None and dataset and dataset.has(release.config, submission):
+                if submission is not None and dataset and self._paid(dataset, release, submission):
                     continue
                 if dataset is not None:
                     self._require(dataset, release)
@@ -165,10 +165,16 @@ class OwnerBudget:
         with self._shared.transaction() as db:
             charge_state.release(db, config, submission)
 
-    def note_answered(self, config: str, submission: str, charges: int) -> None:
-        """Records the number of ``charges`` of a submission's ledger, before an answer that they pay for."""
+    def note_answered(self, config: str, submission: str, charges: int, *, since: int) -> int:
+        """Records the number of ``charges`` of a submission's ledger, before an answer that they pay for.
+
+        Returns the number before, and records nothing if that is more than ``since``, the caller's last one.
+        """
         with self._shared.transaction() as db:
-            charge_state.note_answered(db, config, submission, charges=charges)
+            before = charge_state.answered(db, config, submission)
+            if before <= since:
+                charge_state.note_answered(db, config, submission, charges=charges)
+            return before
 
     def answered(self, config: str, submission: str) -> int:
         """Returns the largest number of charges that ``note_answered`` has recorded for a submission, 0 without one."""
@@ -215,6 +221,22 @@ class OwnerBudget:
                 back = [_refund(db, config, one, REPLACED, dataset=name) for one in replaced_by]
                 if any(back):
                     db.execute("DELETE FROM returned WHERE entry = ?", (entry,))
+
+    def _paid(self, dataset: Dataset, release: Release, submission: str) -> bool:
+        """Returns true if this submission is charged. Raises StoreError if it was for another epsilon or delta."""
+        key = (release.config, submission)
+        runs = (run for run in dataset.runs if (run.release.config, run.submission) == key)
+        if (paid := next(runs, None)) is None:
+            return False
+        was = paid.release
+        if (was.epsilon, was.delta) != (release.epsilon, release.delta):
+            raise StoreError(
+                self.path,
+                f"has this participation in run {release.run} with epsilon {was.epsilon:g}, delta {was.delta:g}; now "
+                f"it is for epsilon {release.epsilon:g}, delta {release.delta:g}. Expected the epsilon that was "
+                "charged, or another folder for the run, which is charged anew",
+            )
+        return paid.returned is None
 
     def _require(self, dataset: Dataset, release: Release) -> None:
         if dataset.covers(release):

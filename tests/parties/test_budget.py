@@ -21,6 +21,7 @@ from mechanisms.errors import BudgetExceeded
 from mechanisms.gaussian_privacy import gaussian_budget
 from parties.cli.main import cli
 from parties.config import load_config
+from parties.federation.client import with_epsilon
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.exit_codes import Status
 from parties.identity.tls import make_certificates, pinned_key_in, public_keys
@@ -562,12 +563,30 @@ def test_file_from_before_there_were_states_opens(tmp_path: Path) -> None:
     assert budget.state(ONE.config, "first") is ChargeState.RELEASED
 
 
+def test_submission_is_not_charged_as_one_of_another_epsilon(tmp_path: Path) -> None:
+    """A silo's own epsilon, which it chose once: a larger one is another release."""
+    account = BudgetAccount(
+        OwnerBudget(tmp_path / "budget.sqlite"), TableIdentity("stays"), with_epsilon(ONE, 0.5)
+    )
+    account.spend("folder")
+    for epsilon in (50.0, 0.25):
+        other = replace(account, release=with_epsilon(ONE, epsilon))
+        for act in (other.spend, other.intend):
+            with pytest.raises(StoreError, match=r"has this participation .* with epsilon 0\.5, "):
+                act("folder")
+    account.spend("folder")
+    assert len(account.budget.datasets()[0].runs) == 1
+
+
 def test_charges_that_have_paid_for_answers_never_fall(tmp_path: Path) -> None:
     budget = OwnerBudget(tmp_path / "budget.sqlite")
-    budget.note_answered(ONE.config, "first", 2)
+    assert budget.note_answered(ONE.config, "first", 2, since=0) == 0
     assert budget.answered(ONE.config, "first") == 0
     BudgetAccount(budget, TableIdentity("stays"), ONE).spend("first")
-    for charges in (2, 5, 3):
-        budget.note_answered(ONE.config, "first", charges)
+    for charges, before in ((2, 0), (5, 2), (3, 5)):
+        assert budget.note_answered(ONE.config, "first", charges, since=5) == before
+    assert budget.answered(ONE.config, "first") == 5
+    # Another copy has answered since: nothing is recorded.
+    assert budget.note_answered(ONE.config, "first", 6, since=4) == 5
     assert budget.answered(ONE.config, "first") == 5
     assert (budget.answered(ONE.config, "second"), budget.answered("ff" * 32, "first")) == (0, 0)

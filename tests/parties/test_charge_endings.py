@@ -14,6 +14,8 @@ import pytest
 
 from mechanisms.errors import RoundLost
 from parties.config import CertificateFiles, Config
+from parties.federation.messages import FederationMessage, MessageKind
+from parties.federation.participant_charge import ParticipantCharge
 from parties.federation.server import run_federated_server
 from parties.federation.silos import silos_plan
 from parties.foundation.errors import CertificateError, FrameTransportError, StoreError
@@ -268,6 +270,42 @@ async def test_old_copy_of_a_participants_folder_answers_nothing_for_what_is_cha
     now.rename(folder)
     with pytest.raises(FrameTransportError):
         await run.join(NAMES[0])
+
+
+PLAIN = FederationMessage(MessageKind.PLAIN, 0, b"answer").pack()
+
+
+@pytest.mark.parametrize("answers", [1, 3])
+def test_two_copies_of_a_participants_folder_do_not_both_answer(
+    tmp_path: Path, answers: int
+) -> None:
+    """Both begin alike; the one that answers later is refused, and may go on after a start of its own alone."""
+    release = Release("c1" * 32, "trial", "flaim", 0.1, 1.0, 1e-5)
+    account = BudgetAccount(
+        OwnerBudget(tmp_path / "budget.sqlite"), TableIdentity("stays"), release
+    )
+    ledgers = [0, 0]
+    one, other = (
+        ParticipantCharge(account, "ledger", lambda i=i: ledgers[i])  # type: ignore[misc]
+        for i in range(2)
+    )
+    one.intend()
+    other.intend()
+    for _ in range(answers):
+        ledgers[0] += 1
+        one.before(PLAIN)
+    ledgers[1] = 1
+    with pytest.raises(StoreError, match="a copy of its folder takes part as well"):
+        other.before(PLAIN)
+    ledgers[0] += 1
+    one.before(PLAIN)
+    assert account.budget.answered(release.config, "ledger") == answers + 1
+    # The control: a program of the same folder that begins after the other has ended goes on.
+    again = ParticipantCharge(account, "ledger", lambda: ledgers[0])
+    again.intend()
+    ledgers[0] += 1
+    again.before(PLAIN)
+    assert account.budget.answered(release.config, "ledger") == answers + 2
 
 
 # Studies of DistAIM without a process

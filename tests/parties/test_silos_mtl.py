@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 
 from mechanisms.accounting import Ledger
-from mechanisms.errors import DataError
+from mechanisms.errors import BudgetExceeded, DataError
 from mechanisms.fixed_point import pack_arrays
 from mechanisms.text_table import TextTable
 from parties.config import CertificateFiles, Config
 from parties.federation.algorithm import SiloContext
-from parties.federation.client import ParticipantReport
+from parties.federation.client import ParticipantReport, silo_participation
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
 from parties.federation.silos import silos_plan
@@ -25,6 +26,8 @@ from parties.methods.mtl import MEAN, PERSONAL, STATE, MtlPlan
 from parties.methods.registry import plan_of
 from parties.observability.status import SILOS_SERVER, RunInfo, RunStatus
 from parties.service.offline_status import offline_status
+from parties.storage.owner_budget import BudgetAccount, OwnerBudget
+from parties.storage.populations import TableIdentity
 from tests.parties.flaim_support import Events
 from tests.parties.silos_support import NAMES, SERVER, run_silo, silos_config
 
@@ -243,6 +246,97 @@ def test_answer_is_kept_before_it_is_given(
     monkeypatch.setattr("parties.methods.mtl.write_atomic", full)
     with pytest.raises(StoreError, match="full"):
         silo.answer(request)
+
+
+def test_silo_does_not_go_on_with_another_epsilon(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path
+) -> None:
+    """A larger one would release more than was charged, a smaller one enter old answers at a noise they do not have."""
+    plan = plan_in(certificates)
+    request = plan.settings.models_request(1, (0, 1, 2), np.zeros((3, plan.settings.features)))
+    plan.silo(table_of(0), SiloContext("clinic-a", 0, tmp_path, 0.5), Ledger(0.0)).answer(request)
+    for other in (50.0, 0.25, None):
+        with pytest.raises(ConfigError, match=r"Expected --epsilon 0\.5, or another --dir"):
+            plan.silo(table_of(0), SiloContext("clinic-a", 0, tmp_path, other), Ledger(0.0))
+    same = plan.silo(table_of(0), SiloContext("clinic-a", 0, tmp_path, 0.5), Ledger(0.0))
+    assert same.own_charges == 1
+    # A state of an older version has no epsilon; it goes on, and has one from its next answer on.
+    path = tmp_path / STATE
+    kept = json.loads(path.read_text())
+    assert (kept.pop("epsilon"), kept.pop("delta")) == (0.5, 1e-3)
+    path.write_text(json.dumps(kept))
+    older = plan.silo(table_of(0), SiloContext("clinic-a", 0, tmp_path, 0.5), Ledger(0.0))
+    older.answer(request)
+    assert json.loads(path.read_text())["epsilon"] == 0.5
+
+
+def test_own_charges_grow_with_each_round_and_the_votes(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path
+) -> None:
+    plan = plan_in(certificates)
+    settings, place = plan.settings, SiloContext("clinic-a", 0, tmp_path)
+    silo = plan.silo(table_of(0), place, Ledger(0.0))
+    means = np.zeros((3, settings.features))
+    asked = [settings.models_request(number, (0, 1, 2), means) for number in (1, 2)]
+    asked += [settings.votes_request(means), settings.models_request(3, (1,), means[:1])]
+    counted = [silo.own_charges]
+    for request in asked:
+        silo.answer(request)
+        counted.append(silo.own_charges)
+        # What is asked for again, here or after a start, is not charged again.
+        assert plan.silo(table_of(0), place, Ledger(0.0)).own_charges == counted[-1]
+    assert counted == [0, 1, 2, 3, 4]
+
+
+def test_old_copy_of_a_silos_folder_does_not_train_again_for_what_is_charged(
+    certificates: Mapping[str, CertificateFiles], tmp_path: Path
+) -> None:
+    """The server has a new folder and a new register; the silo's budget knows of the answers."""
+    config = mtl_config(certificates)
+    plan, folder = plan_of(config), tmp_path / NAMES[0]
+    release = silo_participation(config, plan, table_of(0)).release
+    account = BudgetAccount(
+        OwnerBudget(tmp_path / "budget.sqlite"), TableIdentity("stays"), release
+    )
+
+    async def join(index: int) -> ParticipantReport:
+        return await run_silo(
+            config,
+            table_of(index),
+            certificates[NAMES[index]],
+            tmp_path / NAMES[index],
+            plan=plan,
+            progress=Events(),
+            account=account if index == 0 else None,
+        )
+
+    async def first() -> ParticipantReport:
+        joining = asyncio.create_task(join(0))
+        while not (folder / STATE).exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        shutil.copytree(folder, tmp_path / "copy")
+        return await joining
+
+    async def run() -> None:
+        (tmp_path / "server").mkdir()
+        server = run_federated_server(
+            config,
+            tmp_path / "server",
+            plan=silos_plan(config, plan),
+            progress=Events(),
+            closed=asyncio.Event(),
+        )
+        await asyncio.gather(server, first(), *(join(i) for i in range(1, len(NAMES))))
+
+    asyncio.run(run())
+    folder.rename(tmp_path / "now")
+    shutil.copytree(tmp_path / "copy", folder)
+    with pytest.raises(StoreError, match=r"knows of 5 charges.* has 0: its folder is an old copy"):
+        asyncio.run(join(0))
+    # The control: another folder, which is charged anew, here beyond the limit.
+    shutil.rmtree(folder)
+    with pytest.raises(BudgetExceeded):
+        asyncio.run(join(0))
 
 
 def test_silo_needs_rows_to_train_with(
