@@ -2,10 +2,10 @@
 
 ``make_sketch`` samples a table, and ``compare`` tells whether two sketched tables share people. A sketch has families
 of tokens: whole rows and rows without one of their columns, with the columns' names and without, pairs of cells of one
-row, and persons by the key that a study names. No token depends on the order of columns or rows, and all but those with
-names on values alone; numbers, dates and blanks have one spelling, and missing values none. Of each family the ``SIZE``
-smallest tokens are kept, with their number of occurrences (bottom-k sampling: two tables keep the same ones of what
-they share).
+row, cells of each nearly unique column, and persons by the key that a study names. No token depends on the order of
+columns or rows, and all but those with names on values alone; numbers, dates and blanks have one spelling, and missing
+values none. Of each family the ``SIZE`` smallest tokens are kept, with their number of occurrences (bottom-k sampling:
+two tables keep the same ones of what they share).
 
 Rows and pairs are evidence where more tokens occur once in each table than chance gives. By chance, the two occurrences
 of a token that occurs twice in both tables together fall to the tables as a coin does that knows only their sizes: if
@@ -17,11 +17,16 @@ tables differ in distribution, or a person has several rows. ``Likeness.UNSURE``
 Identifiers are evidence by themselves, unless they number persons (1, 2, 3): two hospitals number alike. Then cells
 that belong to the same number have to agree more often than cells of neighbouring numbers do.
 
+Rows that differ are no evidence that people do: the next export of the same patients has other values. So a table is
+other people's (``Likeness.OTHER`` of ``KeyedSketch.likeness``) only where the persons' key says so, or where it has
+other columns: fewer than a quarter of the smaller table's names, and no nearly unique column with the same values.
+
 Secret: tables, tokens, key. ``SketchKey.seal`` encrypts a sketch, so that a file of sealed sketches tells nothing but
 their number and sizes to whoever lacks the key. Sources: Broder, On the resemblance and containment of documents, 1997;
 Cohen and Kaplan, Summarizing data using bottom-k sketches, PODC 2007; Clarke et al., Incremental multiset hash
 functions, ASIACRYPT 2003. Known limits: rows are taken for independent draws, so that a table of distinct rows of few
-categories (SELECT DISTINCT) may resemble another one; two columns or more that change in all rows leave pairs alone.
+categories (SELECT DISTINCT) may resemble another one; two columns or more that change in all rows leave pairs alone;
+so does a table of other columns, by name, whose identifier is not named and comes in several rows.
 """
 
 import contextlib
@@ -60,8 +65,10 @@ _FOUND = 0.1
 _MARGIN = 2 / 3
 """Part of an expected overlap that is there for (nearly) every sample."""
 _FEWEST_PERSONS = 8
-_SAME_COLUMNS = 0.75
-"""Share of columns with the same names from which on other rows may be those of the same people at another time."""
+_SAME_COLUMNS = 0.25
+"""Share of the smaller table's column names from which on other rows may be of the same people at another time."""
+_NEARLY_UNIQUE = 0.5
+"""Different values for each row from which on a column may be an identifier that no study has named."""
 _PAIRED_COLUMNS = 24
 _PAIRED_ROWS = 100
 """Fewest rows with a family of pairs: in smaller tables many of the sampled pairs are of the same rows."""
@@ -83,14 +90,14 @@ class Likeness(StrEnum):
     OTHER = "other"
     UNSURE = "unsure"
     LATER = "later"
-    """Other rows with the same columns, which may be of the same people at another time."""
+    """Other rows with columns of the same names, which may be of the same people at another time."""
 
 
 class Kind(StrEnum):
     """Kinds of a sketch's families.
 
     ``ROWS`` and ``NAMED`` have a family of whole rows, then one without each column; ``NAMES`` has the columns' names,
-    and ``SHIFTED`` cells with the next person's number.
+    ``SHIFTED`` cells with the next person's number, and ``UNIQUE`` a family for each nearly unique column.
     """
 
     ROWS = "rows"
@@ -100,6 +107,7 @@ class Kind(StrEnum):
     PERSONS = "persons"
     CELLS = "cells"
     SHIFTED = "shifted"
+    UNIQUE = "unique"
 
 
 _KINDS = tuple(Kind)
@@ -243,14 +251,15 @@ class KeyedSketch:
     def likeness(self, sealed: bytes) -> Likeness:
         """Returns whether the table is like a sealed sketch's; unsure if that does not open.
 
-        ``compare`` cannot see that rows of visits in another month are of the same people. So tables with the same
-        columns and other rows are LATER, unless identifiers that are no numbers tell their people apart.
+        ``compare`` cannot see that rows of visits in another month are of the same people. So tables with columns of
+        the same names and other rows are LATER, and tables of other columns with the values of an identifier are
+        UNSURE, unless the persons' key tells their people apart.
         """
         if sealed not in self._compared:
             other = self.key.unseal(sealed)
             found = Likeness.UNSURE if other is None else compare(other, self.sketch)
-            if other is not None and found is Likeness.OTHER and _may_be_later(other, self.sketch):
-                found = Likeness.LATER
+            if other is not None and found is Likeness.OTHER:
+                found = _other_rows(other, self.sketch)
             self._compared[sealed] = found
         return self._compared[sealed]
 
@@ -297,6 +306,11 @@ def make_sketch(table: TextTable, key: SketchKey, person: Sequence[str] = ()) ->
         names.add(key.tokens(key.values(list(telling), b"name")))
         families += _of_rows(Kind.ROWS, hashes, key) + _of_rows(Kind.NAMED, named, key)
         families.append(names.family())
+        for column, cells in zip(columns, hashes, strict=True):
+            if len(column.texts) >= _NEARLY_UNIQUE * len(table):
+                smallest = _Smallest(Kind.UNIQUE)
+                smallest.add(key.tokens(cells[cells.any(axis=1)] * np.uint64(7)))
+                families.append(smallest.family())
     if len(hashes) > 1 and len(table) >= _PAIRED_ROWS:
         widest = sorted(range(len(hashes)), key=lambda i: -len(columns[i].texts))
         families.append(_of_pairs([hashes[i] for i in widest[:_PAIRED_COLUMNS]], key))
@@ -532,15 +546,29 @@ def _log_tail(successes: int, failures: int, chance: float) -> float:
     return first - log1p(-ratio) if ratio < 1 else inf
 
 
-def _may_be_later(one: TableSketch, other: TableSketch) -> bool:
-    """Returns true for tables of the same columns whose people no identifiers tell apart."""
+def _other_rows(one: TableSketch, other: TableSketch) -> Likeness:
+    """Returns whose the rows are, of tables without rows in common: OTHER, or LATER or UNSURE if nobody can tell."""
     if one.of(Kind.PERSONS) and other.of(Kind.PERSONS) and not (one.numbered and other.numbered):
-        return False
+        return Likeness.OTHER
     mine, its = one.of(Kind.NAMES), other.of(Kind.NAMES)
     if not (mine and its):
-        return False
+        return Likeness.UNSURE
     shared = len(np.intersect1d(mine[0].tokens, its[0].tokens, assume_unique=True))
-    return shared >= _SAME_COLUMNS * max(one.columns, other.columns)
+    if shared >= _SAME_COLUMNS * min(one.columns, other.columns):
+        return Likeness.LATER
+    return Likeness.UNSURE if _cells_shared(one, other) else Likeness.OTHER
+
+
+def _cells_shared(one: TableSketch, other: TableSketch) -> bool:
+    """Returns true if nearly unique columns share more values than chance gives: one may identify people.
+
+    Numbers that two sources give alike are shared as well, so that this is no evidence of the same people.
+    """
+    pairs = [(a, b) for a in one.of(Kind.UNIQUE) for b in other.of(Kind.UNIQUE)]
+    share = one.rows / (one.rows + other.rows)
+    chance = 2 * share * (1 - share)
+    level = FALSE_ALARM / max(1, len(pairs))
+    return any(_Overlap.of(*both, chance).found(level) for both in pairs)
 
 
 def _persons_shared(one: TableSketch, other: TableSketch) -> bool:
