@@ -6,11 +6,12 @@
 1. the owner's explicit word (``OwnersWord``), which ``remember_word`` records beside what the table resembles;
 2. content that is known;
 3. the sketch: every population with a table of the same people pays;
-4. the path.
+4. the path, or a label (--called), if no other population may be that of the same people.
 
 A table that is none of these makes a new population. It is refused where a population may be that of the same people
-and nobody can tell: the same columns with other rows (another month's visits), too few rows, rows that are too common,
-a population without a sketch that opens. Names that are labels only (--called) have to agree with that.
+and nobody can tell: columns of the same names with other rows (another month's visits), too few rows, rows that are too
+common, a population without a sketch that opens. A path and a label say nothing of people: where another population may
+be theirs, the owner has to say so.
 
 Secret: digests and sketches. Known limit: a word is trusted, and only recorded.
 """
@@ -184,9 +185,9 @@ def find_populations(db: sqlite3.Connection, source: TableIdentity, where: Path)
             f"knows {source.path} as a table of {_listed(of_path)}, by its place; expected --called with one of these "
             "populations, or --new-population NAME",
         )
-    if of_path or not unsure:
-        return of_path
-    raise _cannot_tell(source, unsure, where)
+    if not set(unsure) <= set(of_path):
+        raise _cannot_tell(source, unsure, where=where, named=of_path)
+    return of_path
 
 
 def _by_word(db: sqlite3.Connection, source: TableIdentity, *, where: Path) -> list[str]:
@@ -229,21 +230,28 @@ def _by_label(
             "none, after --called: the same people have one budget. If these are others, say --new-population, or "
             "--population with the name of theirs",
         )
-    if same or name in population_names(db):
-        return same or [name]
-    if unsure:
-        raise _cannot_tell(source, unsure, where)
-    return []
+    if same:
+        return same
+    known = [name] if name in population_names(db) else []
+    if not set(unsure) <= set(known):
+        raise _cannot_tell(source, unsure, where=where, named=known)
+    return known
 
 
-def _cannot_tell(source: TableIdentity, unsure: list[str], where: Path) -> StoreError:
+def _cannot_tell(
+    source: TableIdentity, unsure: list[str], *, where: Path, named: list[str]
+) -> StoreError:
+    """Returns the refusal of a table that may be of ``unsure``, whatever its path or label has ``named``."""
+    also = "".join(f", --population {name}, if they are of {name} alone" for name in named[:1])
+    first = next(name for name in unsure if name not in named)
     return StoreError(
         where,
-        f"cannot tell whether people in {source.path or 'the table'} are those of {_listed(unsure)}: it has the same "
-        "columns and other rows, which may be of the same people at another time; or too few rows or too common ones "
+        f"cannot tell whether people in {source.path or 'the table'} are those of {_listed(unsure)}: it has columns "
+        "of the same names and other rows, which may be of the same people at another time; or too few rows or too "
+        "common ones "
         f"to compare; or no table of {_listed(unsure)} is there to compare with. Expected "
-        f"--population {unsure[0]}, if some may be, which then pays; or --new-population NAME, if none is. What you "
-        "say is recorded",
+        f"--population {first}, if some may be, which then pays{also}; or --new-population NAME, if none is. What "
+        "you say is recorded",
     )
 
 

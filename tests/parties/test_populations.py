@@ -129,10 +129,11 @@ def test_other_rows_of_the_same_columns_have_to_be_assigned(owner: Owner) -> Non
     owner.charge(owner.file(patients(RNG, 600), name="january.csv"), ONE)
     february = owner.file(patients(RNG, 600), name="february.csv")
     with pytest.raises(
-        StoreError, match="the same columns and other rows, which may be of the same people"
+        StoreError,
+        match="columns of the same names and other rows, which may be of the same people",
     ):
         owner.charge(february, later(2))
-    with pytest.raises(StoreError, match="the same columns and other rows"):
+    with pytest.raises(StoreError, match="columns of the same names and other rows"):
         owner.charge(february, later(2), dataset="february")
     with pytest.raises(BudgetExceeded):
         owner.charge(february, later(2), word=owners_word("january", None))
@@ -143,6 +144,54 @@ def test_other_rows_of_the_same_columns_have_to_be_assigned(owner: Owner) -> Non
     path.write_text(owner.file(patients(RNG, 600), names="opqrstuvwx").read_text())
     with pytest.raises(BudgetExceeded, match="population march"):
         owner.charge(path, later(4))
+
+
+def test_other_laboratory_values_of_the_same_people_make_no_new_population(owner: Owner) -> None:
+    """Seven columns are the same each year, nine are others: exports of two years were two populations."""
+    people = patients(RNG, 1000)
+    for year in range(2):
+        measured = RNG.integers(0, 10**5, (1000, 9)).astype(str)
+        names = "abcdefg" + ("hijklmnop", "qrstuvwxy")[year]
+        path = owner.file(np.concatenate([people, measured], 1), name=f"y{year}.csv", names=names)
+        if not year:
+            assert owner.charge(path, ONE) == "y0"
+            continue
+        with pytest.raises(StoreError, match=r"cannot tell .* those of y0"):
+            owner.charge(path, later(year))
+    assert owner.spent == {"y0": 1}
+
+
+@pytest.mark.parametrize("by", ["label", "path"])
+def test_a_label_or_a_path_does_not_decide_whose_people_they_are(owner: Owner, by: str) -> None:
+    """February's visits paid from `cars`, although they may be of January's people, and no word was kept."""
+    owner.charge(owner.file(patients(RNG, 600), name="january.csv"), ONE)
+    cars = owner.file(patients(RNG, 600), name="cars.csv", names="opqrstuvwx")
+    assert owner.charge(cars, later(2, ONE)) == "cars"
+    OwnerBudget(owner.budget).set_limit("cars", 100.0, 1e-5)
+    february = owner.file(patients(RNG, 600))
+    label = "cars" if by == "label" else None
+    if by == "path":
+        cars.write_text(february.read_text())
+        february = cars
+    with pytest.raises(
+        StoreError,
+        match=r"those of january: .*--population january, if some may be.*--population cars, if they are of cars alone",
+    ):
+        owner.charge(february, later(3), dataset=label)
+    assert owner.spent == {"cars": 1, "january": 1}
+    assert owner.charge(february, later(3), word=owners_word("cars", None)) == "cars"
+    (word,) = OwnerBudget(owner.budget).dataset("cars").words
+    assert word.resembled == "perhaps january"
+    # The control: rows that may be of the named population alone pay from it.
+    more = owner.file(patients(RNG, 600), names="opqrstuvwx")
+    if by == "path":
+        cars = owner.file(patients(RNG, 600), name="carts.csv", names="0123456")
+        assert owner.charge(cars, later(4)) == "carts"
+        cars.write_text(owner.file(patients(RNG, 600), names="0123456").read_text())
+        with pytest.raises(BudgetExceeded, match="population carts"):
+            owner.charge(cars, later(5))
+    else:
+        assert owner.charge(more, later(4), dataset="cars") == "cars"
 
 
 def test_a_table_of_people_of_two_populations_is_charged_to_both(owner: Owner) -> None:
