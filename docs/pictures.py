@@ -50,7 +50,7 @@ def save(page: Page, name: str) -> None:
 def report(run: Path) -> None:
     """Takes the picture of the top of a run's report."""
     with system_browser() as browser:
-        page = browser.new_page(viewport={"width": 1000, "height": 1120})
+        page = browser.new_page(viewport={"width": 1000, "height": 1175})
         page.goto((run / "report.html").resolve().as_uri())
         save(page, "report")
 
