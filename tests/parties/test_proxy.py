@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import traceback
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -265,6 +266,26 @@ async def test_a_wrong_login_ends_at_once_and_says_what_is_missing(
         answers = await ask_servers(own, certificates["clinic-a"])
     assert "407 Proxy Authentication Required" in str(error.value)
     assert all("network.proxy_login" in answer.problem for answer in answers)
+
+
+async def test_a_refused_login_is_in_no_error(tmp_path: Path, certificates: Certificates) -> None:
+    """Nor in the repr of one, which asyncio logs where nobody has asked for it."""
+    config, login = make_config(), tmp_path / "login"
+    login.write_text("north:an0ther word")
+    sent = base64.b64encode(b"north:an0ther word").decode()
+    async with (
+        running_servers(config, tmp_path, certificates),
+        ConnectProxy(login=LOGIN).running() as proxy,
+    ):
+        own = with_proxy(named(config), proxy.url, login)
+        with pytest.raises(SubmitError, match="another user or password") as refused:
+            await submit(own, make_codes(50), certificates["clinic-a"])
+    error: BaseException | None = refused.value
+    shown = []
+    while error is not None:
+        shown += [repr(error), *traceback.format_exception(error)]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    assert not any(sent in text or "an0ther" in text for text in shown)
 
 
 async def test_a_pin_holds_through_a_proxy(tmp_path: Path, certificates: Certificates) -> None:

@@ -41,7 +41,7 @@ from parties.mpc.submission.http_api import (
     refusal_text,
     submission_path,
 )
-from parties.mpc.submission.route import Route
+from parties.mpc.submission.route import Route, without_login
 from parties.mpc.submission.sealed_upload import (
     SealedUpload,
     ServerReceipt,
@@ -326,7 +326,8 @@ class _ServerConnection:
         limit_s = self._config.timeouts.submit_s * _IDLE_TIMEOUT_SHARE
         try:
             async with asyncio.timeout(limit_s) as self._timed_out:
-                status, answer = await self._exchange(upload, method, headers, content)
+                with without_login():
+                    status, answer = await self._exchange(upload, method, headers, content)
         except TimeoutError as error:
             raise _Retry("no answer") from error
         except InvalidAnswer as error:

@@ -1,6 +1,7 @@
 """A participant's way to a server over HTTPS: directly, or through a proxy, whose errors are told in words."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
@@ -13,6 +14,23 @@ from parties.observability.heartbeat import network_reason
 
 _FINAL = (HTTPStatus.PROXY_AUTHENTICATION_REQUIRED, HTTPStatus.FORBIDDEN)
 """Answers of a proxy after which another try is of no use."""
+
+
+class ProxyAnswer(aiohttp.ClientError):
+    """A proxy's answer to CONNECT that is no tunnel: HTTP ``status`` and ``phrase``."""
+
+    def __init__(self, status: int, phrase: str) -> None:
+        super().__init__(f"{status} {phrase}")
+        self.status, self.phrase = status, phrase
+
+
+@contextlib.contextmanager
+def without_login() -> Iterator[None]:
+    """Raises ProxyAnswer for the library's error, whose repr has the request's headers and the login with them."""
+    try:
+        yield
+    except aiohttp.ClientHttpProxyError as error:
+        raise ProxyAnswer(error.status, error.message) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +58,12 @@ class Route:
         """Returns what kept a connection from the server, without the library's decoration."""
         if self.proxy is None:
             return f"cannot be reached: {network_reason(error)}"
-        if isinstance(error, aiohttp.ClientHttpProxyError):
-            return f"cannot be reached: {self.proxy.refusal(error.status, error.message)}"
+        if isinstance(error, ProxyAnswer):
+            return f"cannot be reached: {self.proxy.refusal(error.status, error.phrase)}"
         if isinstance(error, aiohttp.ClientProxyConnectionError):
             return f"cannot be reached: {self.proxy.unreachable(network_reason(error))}"
         return f"cannot be reached through the proxy {self.proxy}: {network_reason(error)}"
 
     def is_final(self, error: Exception) -> bool:
         """True if another try would meet the same refusal of the proxy."""
-        return isinstance(error, aiohttp.ClientHttpProxyError) and error.status in _FINAL
+        return isinstance(error, ProxyAnswer) and error.status in _FINAL

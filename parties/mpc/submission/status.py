@@ -26,7 +26,7 @@ from parties.mpc.submission.http_api import (
     refusal_text,
     run_path,
 )
-from parties.mpc.submission.route import Route
+from parties.mpc.submission.route import Route, without_login
 from parties.network.port_sharing import study_sni_name
 from parties.observability.clocks import ClockReading
 
@@ -150,19 +150,20 @@ async def ask_server(
     url, route = f"https://{party.ingest}{path}", Route.to(config, party)
     asked_at = time.time()
     try:
-        async with (
-            aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-            session.request(
-                method,
-                url,
-                headers=headers or ingest_headers(),
-                server_hostname=study_sni_name(config.digest()),
-                allow_redirects=False,
-                proxy=route.url,
-                proxy_headers=route.headers,
-            ) as response,
-        ):
-            answer, _ = await read_answer(response, most)
+        with without_login():
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+                session.request(
+                    method,
+                    url,
+                    headers=headers or ingest_headers(),
+                    server_hostname=study_sni_name(config.digest()),
+                    allow_redirects=False,
+                    proxy=route.url,
+                    proxy_headers=route.headers,
+                ) as response,
+            ):
+                answer, _ = await read_answer(response, most)
     except TimeoutError:
         return ServerAnswer(party, problem="no answer in time")
     except (aiohttp.ClientError, OSError) as error:
