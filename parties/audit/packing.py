@@ -14,7 +14,7 @@ from parties.audit.bundle import PACKAGE, public_files, write_bundle
 from parties.audit.checks.documents import BundledFile, datapackage, documents
 from parties.config import Config, check_terms, load_config
 from parties.foundation.errors import ConfigError, StoreError
-from parties.foundation.untrusted_text import parse_json
+from parties.report.document import read_document
 from parties.report.model import check_report
 from parties.report.public import LEFT_OUT, measured_config, public_page, public_report
 from parties.storage.files import disk_errors
@@ -58,7 +58,7 @@ def pack_run(
             "is of a run between silos, whose folder is what an auditor reads: syncret audit takes it as it is; "
             "expected a run of DistAIM or FLAIM",
         )
-    report = _report_of(run)
+    report = read_document(run / _REPORT, "report")
     of_trial = report is not None and "not_private" in report
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
     published = dict(_public_report(loaded, run, report)) if report and not real_figures else {}
@@ -119,20 +119,6 @@ def _config_of(run: Path) -> Path:
 
 def _has_one_server(config: Config) -> bool:
     return config.federation is not None and not config.parties
-
-
-def _report_of(run: Path) -> Mapping[str, object] | None:
-    """Returns the report in the folder, None if it is missing. Raises StoreError for a file that is no report."""
-    path = run / _REPORT
-    if not path.exists():
-        return None
-    try:
-        document = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(path, f"is no report: {error}; expected what the run wrote") from error
-    if not isinstance(document, dict):
-        raise StoreError(path, "is no report; expected what the run wrote")
-    return document
 
 
 def _terms(path: Path | None, config: Config) -> str | None:

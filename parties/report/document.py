@@ -1,9 +1,26 @@
-"""Readers of the values in report.json: tables, lists and numbers.
+"""Readers of report.json and of other documents that a run leaves, and of their values: tables, lists and numbers.
 
-They raise ValueError if a report lacks a value that every report has.
+Readers of values raise ValueError if a report lacks a value that every report has.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from parties.foundation.errors import StoreError
+from parties.foundation.untrusted_text import parse_json
+
+
+def read_document(path: Path, what: str = "document of a run") -> dict[str, object] | None:
+    """Returns the table in a JSON file, None without a file. Raises StoreError for a file that is no ``what``."""
+    if not path.exists():
+        return None
+    try:
+        document = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(path, f"cannot be read: {error}; expected what a run left") from error
+    if not isinstance(document, dict):
+        raise StoreError(path, f"is no {what}; expected what a run left")
+    return document
 
 
 def section(report: Mapping[str, object], key: str) -> Mapping[str, object]:

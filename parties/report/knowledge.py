@@ -12,8 +12,7 @@ from mechanisms.estimate import Estimate
 from mechanisms.estimate_errors import Knowledge, MarginalError
 from mechanisms.model import Model
 from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import parse_json
-from parties.report.document import number, optional, tables
+from parties.report.document import number, optional, read_document, tables
 from parties.report.quality import QUALITY
 
 _REPORT, _RESULT = "report.json", "result.json"
@@ -39,11 +38,11 @@ def knowledge_of(quality: Mapping[str, object], rows: float) -> Knowledge:
 def run_knowledge(folder: Path, *, named: Path | None = None) -> Knowledge:
     """Returns the knowledge of the run in ``folder``. Errors call it ``named``. Raises StoreError."""
     # Server 0's folder has the section in a file of its own; a run's folder in its report.
-    report = _document(folder / _REPORT)
+    report = read_document(folder / _REPORT)
     try:
         if report is not None:
             return knowledge_of(optional(report, "quality"), _rows(report))
-        quality, result = _document(folder / QUALITY), _document(folder / _RESULT)
+        quality, result = read_document(folder / QUALITY), read_document(folder / _RESULT)
         if quality is not None and result is not None:
             return knowledge_of(quality, number(result["rows_estimated"]))
     except (KeyError, TypeError, ValueError) as error:
@@ -84,15 +83,3 @@ def _listed(value: object) -> list[object]:
     if not isinstance(value, list):
         raise TypeError("columns are a list")
     return value
-
-
-def _document(path: Path) -> Mapping[str, object] | None:
-    if not path.is_file():
-        return None
-    try:
-        document = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(path, f"cannot be read: {error}; expected what a run left") from error
-    if not isinstance(document, dict):
-        raise StoreError(path, "is no table; expected what a run left")
-    return document

@@ -36,9 +36,8 @@ from mechanisms.private_bins import PrivateBins
 from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, RunSection
-from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import parse_json
 from parties.report.claims import claims_with_truth, truth_text
+from parties.report.document import read_document
 from parties.report.shuffling import shuffling, with_released
 from parties.storage.files import write_json
 
@@ -304,13 +303,4 @@ def read_quality(directory: Path) -> dict[str, Any] | None:
 
     Raises StoreError if the file is unreadable or holds no section.
     """
-    path = directory / QUALITY
-    if not path.exists():
-        return None
-    try:
-        document: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(path, f"cannot be read: {error}; expected what a run left") from error
-    if not isinstance(document, dict):
-        raise StoreError(path, "is no table; expected what a run left")
-    return document
+    return read_document(directory / QUALITY)
