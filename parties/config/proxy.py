@@ -39,9 +39,13 @@ class Proxy:
         try:
             parts = urlsplit(text if "://" in text else f"http://{text}")
             host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise ConfigError("", source, f"is no URL of a proxy; {EXPECTED}") from error
-        if parts.scheme != "http" or not host or parts.path not in ("", "/") or parts.query:
+            # Names that no resolver takes are a ValueError, too.
+            (host or "").encode("idna")
+        except ValueError:
+            # The error has the text, and a password in it.
+            raise ConfigError("", source, f"is no URL of a proxy; {EXPECTED}") from None
+        extra = parts.path not in ("", "/") or parts.query or parts.fragment
+        if parts.scheme != "http" or not host or not host.isprintable() or port == 0 or extra:
             raise ConfigError("", source, f"is no URL of a proxy; {EXPECTED}")
         if not login and parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -111,7 +111,7 @@ class _Way:
         try:
             async with asyncio.timeout(self.limit_s):
                 found = await loop.getaddrinfo(host, self.address.port, type=socket.SOCK_STREAM)
-        except (TimeoutError, OSError) as error:
+        except (TimeoutError, OSError, UnicodeError) as error:
             reason = "no answer" if isinstance(error, TimeoutError) else network_reason(error)
             advice = (
                 f"Ask the people of your network why the name {host} has no address here. If programs go out through a "

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from parties.config import Address, CertificateFiles, Config
 from parties.config.proxy import Proxy, proxy_for
@@ -155,6 +157,46 @@ def test_a_password_is_in_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             attempt()
         texts.append(str(error.value))
     assert not any("s3cret" in text for text in texts), texts
+
+
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        st.builds(
+            "{}://{}:{}@{}:{}{}".format,
+            st.sampled_from(["http", "https", "socks5", ""]),
+            st.text(max_size=8),
+            st.just("s3cret"),
+            st.text(max_size=70),
+            st.one_of(st.integers(-1, 70_000), st.text(max_size=4)),
+            st.sampled_from(["", "/", "/s3cret", "?s3cret", "#s3cret"]),
+        ),
+    )
+)
+def test_any_text_is_a_proxy_or_is_refused_without_being_shown(text: str) -> None:
+    try:
+        found = Proxy.parse(text, "HTTPS_PROXY")
+    except ConfigError as error:
+        shown = [str(error), repr(error), repr(error.__cause__)]
+    else:
+        assert 0 < found.port < 65_536
+        found.host.encode("idna")
+        # A host is shown, whatever it is called; a login is not.
+        shown = [repr(found).replace(found.host, ""), found.refusal(407, "no").split("://")[0]]
+    assert "s3cret" not in "".join(shown)
+
+
+@given(st.binary(max_size=60).filter(lambda data: not data.startswith(b"HTTP/1.1 2")))
+def test_no_answer_but_a_tunnel_is_taken_for_one(answer: bytes) -> None:
+    async def ask() -> None:
+        async with ConnectProxy(answer=answer).running() as proxy:
+            way = Proxy("127.0.0.1", proxy.port, "HTTPS_PROXY")
+            async with asyncio.timeout(5):
+                with pytest.raises(ProxyRefused):
+                    await open_tunnel(way, "a.example", 443)
+
+    if answer:
+        asyncio.run(ask())
 
 
 def test_a_proxy_is_each_ones_own(tmp_path: Path) -> None:
