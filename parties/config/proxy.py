@@ -65,9 +65,9 @@ class Proxy:
         """Headers of basic authentication. Secret."""
         if not self.login:
             return {}
-        return {
-            "Proxy-Authorization": "Basic " + base64.b64encode(self.login.encode()).decode("ascii")
-        }
+        # Bytes of the environment that are no UTF-8 go as they came; an error would have the login in it.
+        login = base64.b64encode(self.login.encode("utf-8", "surrogateescape")).decode("ascii")
+        return {"Proxy-Authorization": f"Basic {login}"}
 
     def unreachable(self, reason: str) -> str:
         """Returns that the proxy cannot be reached, where it is named, and why."""

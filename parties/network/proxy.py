@@ -36,9 +36,9 @@ async def open_tunnel(proxy: Proxy, host: str, port: int) -> socket.socket:
 
     Raises ProxyRefused, or OSError where the proxy cannot be reached; a deadline is the caller's.
     """
+    authority = _authority(host, port)
     connection = await _connected(proxy)
     try:
-        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
         lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
         loop = asyncio.get_running_loop()
@@ -50,6 +50,19 @@ async def open_tunnel(proxy: Proxy, host: str, port: int) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def _authority(host: str, port: int) -> str:
+    """Returns the server's name and port for a header. Raises ProxyRefused for a name that would be more than that."""
+    try:
+        name = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        name = ""
+    if not name or not name.isascii() or not name.isprintable() or " " in name:
+        raise ProxyRefused(
+            f"{host!r} is no name of a server; expected the server's own, in the config"
+        )
+    return f"{name}:{port}"
 
 
 async def _connected(proxy: Proxy) -> socket.socket:

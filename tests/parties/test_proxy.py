@@ -186,6 +186,24 @@ def test_any_text_is_a_proxy_or_is_refused_without_being_shown(text: str) -> Non
     assert "s3cret" not in "".join(shown)
 
 
+@pytest.mark.parametrize(
+    "host", ["a.example\r\nX-Forwarded-For: b", "a b", "a\tb", "", "a" * 64, "a..b"]
+)
+async def test_a_servers_name_adds_nothing_to_what_a_proxy_is_asked(host: str) -> None:
+    """The configuration comes from others: its names go into a request that has the owner's login."""
+    async with ConnectProxy().running() as proxy:
+        with pytest.raises(ProxyRefused, match="no name of a server"):
+            await open_tunnel(Proxy("127.0.0.1", proxy.port, "HTTPS_PROXY", LOGIN), host, 443)
+    assert proxy.targets == []
+
+
+def test_a_login_of_any_bytes_is_sent_as_it_is() -> None:
+    """An environment may have bytes that are no UTF-8."""
+    login = b"north:caf\xe9".decode("utf-8", "surrogateescape")
+    sent = Proxy("box.example", 80, "HTTPS_PROXY", login).headers["Proxy-Authorization"]
+    assert base64.b64decode(sent.removeprefix("Basic ")) == b"north:caf\xe9"
+
+
 @given(st.binary(max_size=60).filter(lambda data: not data.startswith(b"HTTP/1.1 2")))
 def test_no_answer_but_a_tunnel_is_taken_for_one(answer: bytes) -> None:
     async def ask() -> None:
