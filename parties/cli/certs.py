@@ -11,8 +11,9 @@ from pathlib import Path
 
 import click
 
+from parties.cli.invitations import open_study
 from parties.cli.runtime import common_options, print_json, print_lines, say
-from parties.config import Address, Config, load_config
+from parties.config import Address, Config
 from parties.crypto.hpke import SealKey
 from parties.identity.join_documents import (
     CARD,
@@ -29,15 +30,15 @@ from parties.storage.files import write_new
 
 
 @click.command(epilog="Example: syncret certs fingerprint study/stays.toml")
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config")
 @common_options
-def fingerprint(config: Path, as_json: bool) -> None:
+def fingerprint(config: str, as_json: bool) -> None:
     """Show what stands for the configuration, and for each server's key, in words and in hex.
 
     All operators and data owners compare the configuration's words before they begin: it has the budget, the columns
     and the servers' keys in it. Paths, addresses and timeouts do not count. A server's words are those of its card.
     """
-    loaded = load_config(config)
+    loaded = open_study(config)
     if as_json:
         click.echo(json.dumps(record_of(loaded), indent=2))
     else:

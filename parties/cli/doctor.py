@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from parties.cli.invitations import open_study
 from parties.cli.runtime import common_options, run_supervised
-from parties.config import Address, CertificateFiles, Config, PartySection, load_config
+from parties.config import Address, CertificateFiles, Config, PartySection
 from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import PartyError
 from parties.foundation.exit_codes import Status
@@ -34,7 +35,7 @@ _ASK = "Make a key with `syncret certs request NAME`, and send the request to th
 
 
 @click.command(epilog="Example: syncret doctor study/stays.toml")
-@click.argument("config", type=_PATH)
+@click.argument("config")
 @click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
 @click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
 @click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
@@ -47,7 +48,7 @@ _ASK = "Make a key with `syncret certs request NAME`, and send the request to th
 def doctor(
     ctx: click.Context,
     *,
-    config: Path,
+    config: str,
     ca: Path | None,
     cert: Path | None,
     key: Path | None,
@@ -62,7 +63,7 @@ def doctor(
     people who run your network. Exit status 0 if all is well, 5 where the certificate is missing or not good, 6 for
     everything else.
     """
-    study = load_config(config)
+    study = open_study(config)
     find_files = partial(owner_files, study, ca=ca, cert=cert, key=key)
 
     async def look(supervision: Supervision) -> dict[str, list[Finding]]:

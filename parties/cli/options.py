@@ -17,7 +17,8 @@ import click
 
 from mechanisms.dialect import Dialect
 from mechanisms.source import TableSource
-from parties.config import Address, load_config
+from parties.cli.invitations import open_study
+from parties.config import Address
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.foundation.process import disable_core_dumps
@@ -190,7 +191,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     The command raises ConfigError, CertificateError.
     """
 
-    @click.argument("config", type=_PATH)
+    @click.argument("config")
     @table_options()
     @click.option(
         "--called",
@@ -219,7 +220,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
     @functools.wraps(command)
     def with_owner(
-        config: Path,
+        config: str,
         table: Table,
         called: str | None,
         dataset: str | None,
@@ -235,7 +236,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         word = owners_word(population, new_population, by)
         files = {name: others.pop(name) for name in ("budget", "ca", "cert", "key")}
         owner = DataOwner.of(
-            load_config(config), table, dataset=called or dataset, word=word, **files
+            open_study(config), table, dataset=called or dataset, word=word, **files
         )
         command(owner=owner, **others)
 

@@ -14,6 +14,7 @@ from mechanisms.text_table import and_list
 from parties.cli.options import DEFAULT, folder_option, service_answer
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Config, load_config
+from parties.identity.invitation import SUFFIX, make_invitation
 from parties.identity.join_documents import fingerprint_lines
 from parties.identity.study_setup import create_study
 from parties.storage.files import disk_errors, write_new
@@ -82,6 +83,38 @@ def propose(
     say(
         f"{path}: proposed. Each operator compares the words and approves; here: syncret study approve "
         f"{answer['digest']}{here}"
+    )
+
+
+@study.command(
+    short_help="Write the invitation that data owners are handed.",
+    epilog="Example: syncret study invite study/stays.toml",
+)
+@click.argument("config", type=_PATH)
+@click.option("--owner", default="", metavar="NAME", help="For this owner, by a name you propose.")
+@click.option(
+    "--out", type=_PATH, default=None, help="A new file; by default RUN.invitation, or NAME.RUN."
+)
+@common_options
+def invite(config: Path, owner: str, out: Path | None, *, as_json: bool) -> None:
+    """Write an invitation to the study of CONFIG, the file in the folder of `syncret study propose`.
+
+    It is all that a data owner needs: syncret join INVITATION --data TABLE. Nothing in it is secret. It has the
+    configuration, and with it the servers' addresses and keys. Put at a URL, it is fetched from there, and the URL has
+    to end in # and the study's digest: that is shown.
+    """
+    made = make_invitation(config, owner)
+    run, digest = made.config.run.id, made.config.digest()
+    path = out or Path(f"{owner}.{run}{SUFFIX}" if owner else f"{run}{SUFFIX}")
+    if path.suffix != SUFFIX:
+        raise click.BadParameter(f"{path} is no name of an invitation; expected one in {SUFFIX}")
+    write_new(path, made.text().encode())
+    if as_json:
+        print_json({"invitation": str(path), "run": run, "digest": digest, "owner": owner})
+        return
+    print_lines([f"{path}: invites {owner or 'data owners'} to {run}", *fingerprint_lines(digest)])
+    say(
+        f"An owner types: syncret join {path.name} --data TABLE. At a URL: https://.../{path.name}#{digest}"
     )
 
 

@@ -70,7 +70,7 @@ def create_study(
     issuer = Authority.load(authority)
     for server in servers:
         _check_issued(issuer, server, server=True)
-    with _new_folder(out) as folder:
+    with new_folder(out) as folder:
         (folder / CERTIFICATES).mkdir()
         write_new(folder / study.name, text)
         for listed in named_files(study):
@@ -212,7 +212,7 @@ def _lines(table: Mapping[str, object]) -> str:
 
 
 @contextlib.contextmanager
-def _new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary folder, which moves to ``path`` at the end if the block succeeds. Raises StoreError."""
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise StoreError(path, "is there already; expected the name of a new folder")

@@ -20,33 +20,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tomli_w
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from mechanisms.errors import MechanismError
 from parties.config import Config, config_from_dict, load_config
 from parties.config.provenance import check_confirmed
 from parties.crypto.hpke import SealKey
-from parties.crypto.pinned_key import PinnedKey
-from parties.foundation.errors import CertificateError, ConfigError, PartyError
-from parties.foundation.untrusted_text import certificate_from_pem
+from parties.foundation.errors import ConfigError, PartyError
 from parties.identity.join_documents import SEAL_FILE, ensure_server_card
+from parties.identity.study_certificates import checked_certificates
 from parties.identity.study_setup import CERTIFICATES, TLS
-from parties.identity.tls import common_name
 from parties.methods.flaim.settings import check_flaim
 from parties.mpc.planning.validation import validate_run
 from parties.service.identity import ServiceIdentity
 from parties.service.studies import DISTAIM, FLAIM, StoredProposal
 from parties.session.study import Study
 from parties.storage.files import create, disk_errors, write_atomic
-from protocols.mesh import key_hash
 
 MAX_PROPOSAL_BYTES = 1 << 22
 SOURCE = "the proposed configuration"
 _MAX_CARDS = 200
 _STUDIES, _CARDS = "studies", "cards"
 _STUDY_PATTERN, _UNFINISHED_CARD_PATTERN = r"[^.].*-[0-9a-f]{12}", r"\.[0-9a-f]{16}"
-_AUTHORITY = "ca.crt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,7 @@ def check_proposal(document: Mapping[str, object], identity: ServiceIdentity) ->
     try:
         config = _without_local_settings(text)
         _check_servers(config, identity)
-        kept = _check_certificates(config, texts)
+        kept = checked_certificates(config, texts)
         _check_feasible(config)
     except (PartyError, MechanismError) as error:
         raise ProposalRefused(str(error)) from error
@@ -158,39 +152,6 @@ def _check_flaim_server(config: Config, identity: ServiceIdentity) -> None:
     if section.address != own.ingest:
         text = f"is {section.address}; expected {own.ingest}, this server's ingest address"
         raise ConfigError(SOURCE, "flaim.address", text)
-
-
-def _check_certificates(config: Config, texts: Mapping[str, str]) -> dict[str, str]:
-    """Returns the valid certificates of the authority and the servers. Raises CertificateError."""
-    authority = _certificate(texts, _AUTHORITY)
-    kept = [_AUTHORITY]
-    for pinned in _pinned(config):
-        name = f"{pinned.name}.crt"
-        certificate = _certificate(texts, name)
-        other = pinned.other_than(common_name(certificate, name), key_hash(certificate))
-        if other is not None:
-            raise CertificateError(f"{name}: {other}")
-        try:
-            certificate.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature) as error:
-            raise CertificateError(
-                f"{name}: not issued by {_AUTHORITY}; expected it from the study's authority"
-            ) from error
-        kept.append(name)
-    return {name: texts[name] for name in kept}
-
-
-def _pinned(config: Config) -> list[PinnedKey]:
-    return [party.pinned for party in config.parties] or [config.require_flaim().pinned]
-
-
-def _certificate(texts: Mapping[str, str], name: str) -> x509.Certificate:
-    try:
-        return certificate_from_pem(texts[name].encode())
-    except KeyError as error:
-        raise CertificateError(f"{name}: is not among the certificates") from error
-    except ValueError as error:
-        raise CertificateError(f"{name}: is not an X.509 certificate; expected PEM") from error
 
 
 def _check_feasible(config: Config) -> None:

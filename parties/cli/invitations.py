@@ -1,0 +1,75 @@
+"""A study as commands of data owners take it: its configuration, or an invitation as a file or at a URL.
+
+An invitation's URL ends in # and the study's digest, so that nobody on the way, nor who serves it, replaces the
+configuration. The study's folder is made where the command runs, which has the owner's keys, too.
+"""
+
+import re
+from pathlib import Path
+
+from parties.config import Config, load_config
+from parties.foundation.errors import ConfigError
+from parties.identity.invitation import (
+    MAX_BYTES,
+    SUFFIX,
+    Invitation,
+    accept_invitation,
+    load_invitation,
+    parse_invitation,
+)
+
+_URL = "https://"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FETCH_S = 60.0
+
+
+def is_invitation(study: str) -> bool:
+    """True if ``study`` names an invitation, and no configuration."""
+    return study.startswith(_URL) or study.endswith(SUFFIX)
+
+
+def open_invitation(study: str) -> Invitation:
+    """Returns the invitation in the file, or at the URL, ``study``. Raises ConfigError, CertificateError."""
+    if not study.startswith(_URL):
+        return load_invitation(Path(study))
+    url, _, digest = study.partition("#")
+    if _DIGEST.fullmatch(digest) is None:
+        raise ConfigError(
+            url, "", "has no digest; expected the invitation's URL with # and the study's 64 digits"
+        )
+    found = parse_invitation(_fetched(url), url)
+    if found.config.digest() != digest:
+        raise ConfigError(
+            url, "digest", f"is {found.config.digest()}; expected {digest}, as the URL has it"
+        )
+    return found
+
+
+def study_path(study: str) -> Path:
+    """Returns the configuration's path; of an invitation, in the study's folder, which is made if it is not there.
+
+    Raises ConfigError, CertificateError, StoreError.
+    """
+    if not is_invitation(study):
+        return Path(study)
+    return accept_invitation(open_invitation(study), Path())
+
+
+def open_study(study: str) -> Config:
+    """Returns the configuration of a study. Raises as ``study_path``."""
+    return load_config(study_path(study))
+
+
+def _fetched(url: str) -> bytes:
+    # Local import: it takes longer than the rest of a command.
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(url, timeout=_FETCH_S) as answer:
+            data = answer.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(
+            url, "", f"cannot be fetched: {reason}; expected an invitation there, or its file"
+        ) from error
+    return bytes(data)
