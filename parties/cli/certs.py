@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from parties.cli.invitations import open_study
+from parties.cli.invitations import ensure_admitted, open_study, study_path
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Address, Config
 from parties.crypto.hpke import SealKey
@@ -195,12 +195,35 @@ def card(
 )
 @click.argument("name")
 @_KEYS
+@click.option(
+    "--to",
+    "invitation",
+    default=None,
+    metavar="INVITATION",
+    help="Send it to the servers of the study instead, and wait to be admitted.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --to: how long. The same command asks again.",
+)
 @common_options
-def request(name: str, keys: Path, as_json: bool) -> None:
+def request(name: str, keys: Path, invitation: str | None, *, wait_s: float, as_json: bool) -> None:
     """At a data owner: make its key, and NAME.request for the coordinator, in this folder.
 
-    Called again it shows the request that is there.
+    Called again it shows the request that is there. With --to there is no file: the request goes to the servers, whose
+    keys the invitation has, and the certificate comes from them; exit status 18 as long as nobody has admitted you.
     """
+    if invitation is not None:
+        path = study_path(invitation)
+        ensure_admitted(path, name, wait_s=wait_s)
+        if as_json:
+            print_json({"name": name, "study": str(path), "admitted": True})
+        return
     path = _file_for(name, REQUEST)
     made, new = ensure_join_request(name, keys=keys, path=path)
     if as_json:

@@ -7,8 +7,11 @@ configuration. The study's folder is made where the command runs, which has the 
 import re
 from pathlib import Path
 
+import click
+
+from parties.cli.runtime import command_progress, run_supervised
 from parties.config import Config, load_config
-from parties.foundation.errors import ConfigError
+from parties.foundation.errors import CertificateError, ConfigError
 from parties.identity.invitation import (
     MAX_BYTES,
     SUFFIX,
@@ -17,6 +20,12 @@ from parties.identity.invitation import (
     load_invitation,
     parse_invitation,
 )
+from parties.identity.join_documents import fingerprint_lines, make_admission_request
+from parties.identity.study_setup import CERTIFICATES
+from parties.identity.tls import own_certificate
+from parties.local.processes import Supervision
+from parties.mpc.submission.admission import await_admission
+from parties.storage.files import write_atomic
 
 _URL = "https://"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -58,6 +67,39 @@ def study_path(study: str) -> Path:
 def open_study(study: str) -> Config:
     """Returns the configuration of a study. Raises as ``study_path``."""
     return load_config(study_path(study))
+
+
+def is_admitted(path: Path) -> bool:
+    """True if the study's folder of the configuration ``path`` has a certificate of the owner's key."""
+    try:
+        own_certificate(load_config(path).require_tls())
+    except CertificateError:
+        return False
+    return True
+
+
+def ensure_admitted(path: Path, name: str, *, wait_s: float) -> None:
+    """Makes the owner's key, asks the servers to be admitted as ``name``, and keeps the certificate when it comes.
+
+    Does nothing where the certificate is there. Raises NotYet, NotAdmitted, ConfigError, CertificateError, StoreError.
+    """
+    if is_admitted(path):
+        return
+    config, progress = load_config(path), command_progress()
+    keys = config.require_tls().key.parent
+    request, text = make_admission_request(name, config.digest(), keys=keys)
+    lines = [
+        f"{name} asks to be admitted to {config.run.id}. Read these words to the study's coordinator, by telephone:",
+        *fingerprint_lines(request.key),
+    ]
+    click.echo("\n".join(lines), err=True)
+
+    async def ask(supervision: Supervision) -> str:
+        return await await_admission(config, request, text, wait_s=wait_s, progress=progress)
+
+    certificate = run_supervised(ask, watch_stdin=False, events=None)
+    write_atomic(path.parent / CERTIFICATES / f"{name}.crt", certificate)
+    click.echo(f"{name} is admitted", err=True)
 
 
 def _fetched(url: str) -> bytes:

@@ -1,7 +1,7 @@
 """Command `join`: a data owner's participation in a run of any method, by the configuration."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,31 @@ import click
 
 from mechanisms.accounting import Ledger
 from mechanisms.text_table import and_list
+from parties.cli.invitations import ensure_admitted, is_admitted, is_invitation, open_invitation
 from parties.cli.options import check_only, only_option, owner_options
-from parties.cli.runtime import command_progress, common_options, make_private, run_supervised
-from parties.cli.submit import participate
+from parties.cli.result import MAX_WAIT_S, fetched_result
+from parties.cli.runtime import (
+    command_progress,
+    common_options,
+    make_private,
+    print_json,
+    print_lines,
+    run_supervised,
+)
+from parties.cli.submit import in_terminal, participate
 from parties.config import Config
 from parties.config.provenance import check_confirmed
 from parties.federation.client import ParticipantReport, run_participant, with_epsilon
 from parties.federation.method import ServedMethod
+from parties.identity.invitation import accept_invitation
 from parties.local.processes import Supervision
 from parties.methods.registry import DISTAIM, method_of, served_method, served_methods
+from parties.mpc.submission.participation import state_path
+from parties.mpc.submission.state import completed_receipt_of
+from parties.mpc.submission.status import await_begin
 from parties.session.owner import DataOwner
 
+_WAIT_S = 86_400.0
 _OPTIONS = {
     "capacity": "--capacity",
     "state": "--state",
@@ -76,6 +90,20 @@ _DISTAIM_OPTIONS = ("capacity", "state", "checks", "asks", "replaces", "withdraw
 )
 @click.option("--yes", is_flag=True, help="Do not ask. Nothing is asked but in a terminal.")
 @click.option(
+    "--name",
+    default=None,
+    help="By an invitation: the name by which you ask to be admitted, if it has none for you.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, MAX_WAIT_S),
+    default=_WAIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="By an invitation: how long to wait for each, admission, the study's begin and its end.",
+)
+@click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
@@ -96,8 +124,23 @@ _DISTAIM_OPTIONS = ("capacity", "state", "checks", "asks", "replaces", "withdraw
 )
 @only_option
 @common_options
-def join(owner: DataOwner, yes: bool, only: str | None, as_json: bool, **given: Any) -> None:
+def join(
+    study: str,
+    owner: Callable[[], DataOwner],
+    *,
+    yes: bool,
+    name: str | None,
+    wait_s: float,
+    only: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Take part in a run with your own table, by the method that the config is for.
+
+    CONFIG may be an invitation instead, a file or a URL that ends in # and the study's digest. Then this command does
+    it all: it makes your key, asks to be admitted and waits for that, checks the table, shows in sentences what you
+    agree to, sends, waits, and fetches the result with its audit. Stopped at any point, the same command goes on. Its
+    parts by themselves: syncret certs request --to, join --check, join with the config, join --status, result.
 
     DistAIM ([[party]]): the table is checked against the config's domain, counted, shared, sealed and sent to one
     server; each server can read its own part alone. Run again after a failure it sends the same submission, which
@@ -111,6 +154,19 @@ def join(owner: DataOwner, yes: bool, only: str | None, as_json: bool, **given: 
     The whole run is charged to the table's budget just before anything of the table is sent; beyond it nothing is: see
     syncret budget.
     """
+    alone = any(given[name] for name in ("checks", "asks", "replaces", "withdraws"))
+    if is_invitation(study) and not alone:
+        _join_invited(study, owner, name=name, wait_s=wait_s, yes=yes, as_json=as_json, given=given)
+        return
+    if name is not None:
+        raise click.UsageError("--name is for an invitation, without --check and its like")
+    _join(owner(), yes=yes, only=only, as_json=as_json, given=given)
+
+
+def _join(
+    owner: DataOwner, *, yes: bool, only: str | None, as_json: bool, given: Mapping[str, Any]
+) -> None:
+    """Takes part by a configuration."""
     method = method_of(owner.config, only)
     check_only(only, method, owner.config.source)
     _check_options(method, owner.config.source, given)
@@ -126,6 +182,58 @@ def join(owner: DataOwner, yes: bool, only: str | None, as_json: bool, **given: 
             not_private=given["not_private"],
             as_json=as_json,
         )
+
+
+def _join_invited(
+    study: str,
+    owner: Callable[[], DataOwner],
+    *,
+    name: str | None,
+    wait_s: float,
+    yes: bool,
+    as_json: bool,
+    given: Mapping[str, Any],
+) -> None:
+    """Takes part by an invitation, from the request for admission to the audited result."""
+    if not (yes or in_terminal()):
+        raise click.UsageError("there is no terminal to ask in; give --yes where you agree unasked")
+    invitation = open_invitation(study)
+    _check_options(DISTAIM, study, given)
+    path = accept_invitation(invitation, Path())
+    if not is_admitted(path):
+        ensure_admitted(path, _own_name(name or invitation.owner, yes=yes), wait_s=wait_s)
+    found = owner()
+    served = {option: given[option] for option in _DISTAIM_OPTIONS}
+    progress = command_progress()
+
+    async def begin(supervision: Supervision) -> bool:
+        return await await_begin(found.config, found.files, wait_s=wait_s, progress=progress)
+
+    sent = None
+    if run_supervised(begin, watch_stdin=False, events=None) or not _was_sent(found, given):
+        sent = participate(found, yes=yes, as_json=as_json, invited=True, **served)
+    result = fetched_result(path, found.config, found.files, out=None, wait_s=wait_s)
+    if as_json:
+        submission = None if sent is None else sent.to_dict()
+        print_json({"submission": submission, "result": result.to_dict()})
+    else:
+        print_lines(result.lines())
+    result.require_passed()
+
+
+def _own_name(name: str, *, yes: bool) -> str:
+    """Returns the name by which an owner asks to be admitted. Raises UsageError."""
+    if name:
+        return name
+    if yes:
+        raise click.UsageError("the invitation has no name for you; give --name NAME")
+    return str(click.prompt("The name by which you ask to be admitted", err=True))
+
+
+def _was_sent(owner: DataOwner, given: Mapping[str, Any]) -> bool:
+    """True if all three servers have had the owner's submission."""
+    path = state_path(owner, given["state"])
+    return completed_receipt_of(path, owner.config.digest(), owner.name) is not None
 
 
 def _check_options(method: str, source: str, given: Mapping[str, Any]) -> None:

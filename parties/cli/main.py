@@ -38,6 +38,7 @@ _GROUPS: Mapping[str, Mapping[str, _Entry]] = {
     },
     "Take part with your own table": {
         "join": _Entry("join", "Take part in a run with your own table."),
+        "result": _Entry("result", "Fetch the result of a study, and audit it here."),
         "doctor": _Entry("doctor", "Find out what keeps this machine from a study's servers."),
         "budget": _Entry("budget", "Show what your tables have spent, and set what they may."),
     },

@@ -186,9 +186,10 @@ by_option = click.option(
 
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds CONFIG, the options of a table, of its population and its budget, --ca, --cert and --key, as ``owner``.
+    """Adds CONFIG, the options of a table, of its population and its budget, --ca, --cert and --key.
 
-    The command raises ConfigError, CertificateError.
+    The command gets the ``study`` as it was given, and ``owner``, which returns the DataOwner, once the command has
+    seen to the owner's certificate. It raises ConfigError, CertificateError.
     """
 
     @click.argument("config")
@@ -235,10 +236,13 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("give one of --called, --population and --new-population")
         word = owners_word(population, new_population, by)
         files = {name: others.pop(name) for name in ("budget", "ca", "cert", "key")}
-        owner = DataOwner.of(
-            open_study(config), table, dataset=called or dataset, word=word, **files
-        )
-        command(owner=owner, **others)
+
+        def owner() -> DataOwner:
+            return DataOwner.of(
+                open_study(config), table, dataset=called or dataset, word=word, **files
+            )
+
+        command(study=config, owner=owner, **others)
 
     return with_owner
 

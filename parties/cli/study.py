@@ -1,7 +1,10 @@
 """Command `study`: an operator's actions on the studies of a running service."""
 
+import base64
 import shlex
+import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,14 +17,17 @@ from mechanisms.text_table import and_list
 from parties.cli.options import DEFAULT, folder_option, service_answer
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Config, load_config
+from parties.foundation.errors import StoreError
+from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.identity.invitation import SUFFIX, make_invitation
-from parties.identity.join_documents import fingerprint_lines
-from parties.identity.study_setup import create_study
-from parties.storage.files import disk_errors, write_new
+from parties.identity.join_documents import JoinRequest, fingerprint_lines, fingerprint_words
+from parties.identity.study_setup import create_study, issue_certificate
+from parties.storage.files import atomic_replacement, disk_errors, write_new
 
 _PATH = click.Path(path_type=Path)
 _STUDY = click.argument("study", metavar="STUDY")
 _SHORT = 12
+_POLL_S = 0.5
 
 
 @click.group(epilog="Example: syncret study list --dir /var/lib/syncret")
@@ -284,6 +290,149 @@ def close(study: str, folder: Path, as_json: bool) -> None:
 def finish(study: str, folder: Path, as_json: bool) -> None:
     """End a study that runs with the rounds that are done, where the operators of all its servers ask it."""
     _send_command(study, "finish", folder, as_json)
+
+
+@study.command(
+    "requests",
+    short_help="List data owners that ask to be admitted.",
+    epilog="Example: syncret study requests stays-2026",
+)
+@_STUDY
+@folder_option
+@common_options
+def requests_command(study: str, folder: Path, as_json: bool) -> None:
+    """List the data owners that ask this server to be admitted to a study, by their invitation.
+
+    Anybody may ask, by any name. Each owner reads its twelve words to the study's coordinator.
+    """
+    found = service_answer(folder, "GET", f"{_target(study)}/requests")["requests"]
+    if as_json:
+        print_json({"requests": found})
+        return
+    print_lines([line for item in found for line in _request_lines(item)] or ["nobody asks"])
+
+
+def _request_lines(item: Mapping[str, Any]) -> list[str]:
+    at = str(item["first"])[:16].replace("T", " ")
+    return [
+        f"{item['name']}: {item['state']}, since {at} UTC, from {item['remote'] or 'unknown'}",
+        *fingerprint_lines(item["key"]),
+    ]
+
+
+@study.command(
+    short_help="Admit a data owner that asks, by its twelve words.",
+    epilog="Example: syncret study admit stays-2026 'legal winner thank ...' (all twelve words)",
+)
+@_STUDY
+@click.argument("words")
+@click.option(
+    "--authority",
+    type=_PATH,
+    default=Path("authority"),
+    show_default=True,
+    help="The folder of `syncret certs authority`.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, max=36_500, min_open=True),
+    default=365,
+    show_default=True,
+    help="For how long the owner's certificate is valid.",
+)
+@folder_option
+@common_options
+def admit(
+    study: str, words: str, authority: Path, *, days: float, folder: Path, as_json: bool
+) -> None:
+    """At the coordinator: admit the data owner whose WORDS you have heard, or whose key's 64 digits these are.
+
+    The certificate is made here, with the study's authority, and waits at this server until the owner asks again. The
+    name that goes into it is the request's, and is shown: admit nobody whose name and words you have not heard from a
+    person that you know.
+    """
+    item = _request_of(study, words, folder)
+    request = JoinRequest(item["name"], base64.b64decode(item["public"]))
+    if request.key != item["key"]:
+        raise ServiceRefused("the request's key is not the one of its words", Status.PROTOCOL)
+    pem = issue_certificate(request, authority=authority, valid_days=days)
+    answer = service_answer(
+        folder, "POST", f"{_target(study)}/admit", {"certificate": pem.decode()}
+    )
+    if as_json:
+        print_json(answer)
+    else:
+        say(f"{request.name} is admitted; its certificate waits here until it asks again")
+
+
+@study.command(
+    short_help="Refuse a data owner that asks to be admitted.",
+    epilog="Example: syncret study refuse stays-2026 'legal winner thank ...' (all twelve words)",
+)
+@_STUDY
+@click.argument("words")
+@folder_option
+@common_options
+def refuse(study: str, words: str, folder: Path, *, as_json: bool) -> None:
+    """Refuse the request with these WORDS, or whose key's 64 digits these are; the owner is told when it asks again."""
+    item = _request_of(study, words, folder)
+    answer = service_answer(folder, "POST", f"{_target(study)}/refuse", {"key": item["key"]})
+    if as_json:
+        print_json(answer)
+    else:
+        say(f"the request of {answer['name']} is refused")
+
+
+def _request_of(study: str, words: str, folder: Path) -> Mapping[str, Any]:
+    """Returns the request with these words, or this key. Raises ServiceRefused."""
+    wanted = " ".join(words.lower().split())
+    found = service_answer(folder, "GET", f"{_target(study)}/requests")["requests"]
+    for item in found:
+        if wanted in (fingerprint_words(item["key"]), item["key"]):
+            return dict(item)
+    raise ServiceRefused(
+        f"no request for admission to {study} has these words; expected all twelve of one that "
+        "`syncret study requests` lists",
+        Status.USAGE,
+    )
+
+
+@study.command(
+    "result",
+    short_help="Put a finished study's whole result into one file.",
+    epilog="Example: syncret study result stays-2026",
+)
+@_STUDY
+@click.option("--out", type=_PATH, default=None, help="A new file; by default RUN.zip.")
+@folder_option
+@common_options
+def result_command(study: str, out: Path | None, folder: Path, *, as_json: bool) -> None:
+    """Put the whole result of a finished study into one file, with the other two servers' transcripts; audit it here.
+
+    This server fetches the transcripts from the two others. The file is what `syncret bundle` makes, and what owners
+    get by `syncret result`.
+    """
+    document = service_answer(folder, "GET", _target(study))
+    target, path = f"/studies/{document['digest']}/collect", out or Path(f"{document['run']}.zip")
+    if path.exists():
+        raise StoreError(path, "is there already; expected a new name (--out)")
+    found = service_answer(folder, "GET", target)
+    if found["bundle"] is None:
+        found = service_answer(folder, "POST", target)
+    while found["running"]:
+        time.sleep(_POLL_S)
+        found = service_answer(folder, "GET", target)
+    if found["bundle"] is None:
+        raise ServiceRefused(
+            f"{document['run']}: the result could not be collected: {found['problem']}",
+            Status.NETWORK,
+        )
+    with disk_errors(path), atomic_replacement(path) as beside:
+        shutil.copyfile(found["bundle"], beside)
+    if as_json:
+        print_json({"run": document["run"], "bundle": str(path)})
+    else:
+        say(f"{path}: the whole result of {document['run']}; check it with: syncret audit {path}")
 
 
 @study.command(

@@ -14,6 +14,7 @@ import click
 from mechanisms.summary import ColumnSummary
 from mechanisms.text_table import and_list
 from parties.cli.budget import budget_state_text, cost_text
+from parties.cli.consent import consent_text
 from parties.cli.runtime import command_progress, run_supervised
 from parties.config.provenance import check_confirmed
 from parties.foundation.errors import SubmitError
@@ -271,13 +272,18 @@ def participate(
     withdraws: bool,
     yes: bool,
     as_json: bool,
-) -> None:
-    """Participates in a run of DistAIM, or asks about, replaces or withdraws a submission. Prints the outcome."""
+    invited: bool = False,
+) -> Submitted | None:
+    """Participates in a run of DistAIM, or asks about, replaces or withdraws a submission. Prints the outcome.
+
+    An ``invited`` owner sees what it agrees to in sentences. Returns what was sent, if anything; it is then printed as
+    text, and JSON is left to the caller of an invited owner.
+    """
     if asks + withdraws + (checks or replaces) > 1:
         raise click.UsageError(
             "give one of --check, --replace, --withdraw and --status; --check may stand beside --replace"
         )
-    path, may_ask = state_path(owner, state), not yes and _in_terminal()
+    path, may_ask = state_path(owner, state), not yes and in_terminal()
     if not (asks or withdraws):
         check_confirmed(owner.config)
         validate_owner(owner.study)
@@ -290,10 +296,14 @@ def participate(
     elif replaces:
         _replace(owner, path, capacity, asks=may_ask, as_json=as_json)
     else:
-        _send(owner, path, capacity, asks=may_ask, as_json=as_json)
+        found = _send(owner, path, capacity, asks=may_ask, invited=invited)
+        if not (as_json and invited):
+            click.echo(json.dumps(found.to_dict(), indent=2) if as_json else submitted_text(found))
+        return found
+    return None
 
 
-def _in_terminal() -> bool:
+def in_terminal() -> bool:
     """Returns true if questions, which go to standard error, reach a user."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -485,20 +495,26 @@ def _preview(
     return run_supervised(look, watch_stdin=False, events=None)
 
 
-def _send(owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, as_json: bool) -> None:
+def _send(
+    owner: DataOwner, path: Path, capacity: int | None, *, asks: bool, invited: bool
+) -> Submitted:
     config, progress = owner.config, command_progress()
     codes, columns = owner.codes_and_summaries()
     config.check_rows(len(codes), capacity)
     # A submission that was confirmed before is only sent again.
-    if asks and previous_submission(config, codes, owner.name, path, capacity=capacity) is None:
-        click.echo(question_text(_preview(owner, len(codes), capacity, columns, None)), err=True)
-        _confirm("Send it?")
+    if (asks or invited) and previous_submission(
+        config, codes, owner.name, path, capacity=capacity
+    ) is None:
+        found = _preview(owner, len(codes), capacity, columns, None)
+        text = consent_text(owner.study, found, _cost(found)) if invited else question_text(found)
+        click.echo(text, err=True)
+        if asks:
+            _confirm("Did you hear these words, and do you agree?" if invited else "Send it?")
 
     async def send(supervision: Supervision) -> Submitted:
         return await submit_rows(owner, codes, capacity=capacity, state=path, progress=progress)
 
-    found = run_supervised(send, watch_stdin=False, events=None)
-    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else submitted_text(found))
+    return run_supervised(send, watch_stdin=False, events=None)
 
 
 def _replace(

@@ -23,6 +23,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     |   |   +-- NotEnrolled     the owner is not on the list, or not now
     |   +-- WithdrawalTooLate   the rows are counted: they cannot be withdrawn or replaced
     |   +-- PartialSubmission   some servers have the submission and some do not
+    +-- ResultMissing           the study is over, and has no result, or not any more
     +-- ProxyRefused            the proxy on the way to a server opens no tunnel
     +-- FrameTransportError     a connection of a federation or of SecAgg is no longer usable
     |   +-- FrameConnectError   the peer is unreachable, or did not prove its identity
@@ -31,7 +32,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     |   +-- FrameTooLarge       the peer announced a message above the limit
     +-- FederationProtocolError a federation's server or participant broke the protocol
     +-- ExtraMissing            a package that is not installed
-    +-- TooFewClients, Stopped, AuditFailed, ChildFailed, FederationRefused, ServiceRefused: see
+    +-- TooFewClients, Stopped, NotYet, NotAdmitted, AuditFailed, ChildFailed, FederationRefused, ServiceRefused: see
         `parties.foundation.exit_codes`
 """
 
@@ -140,6 +141,10 @@ class SubmissionRefused(SubmitError):
 
 class NotEnrolled(SubmissionRefused):
     """This owner may not participate, or not at this time; see ``parties.session.enrollment`` for the reasons."""
+
+
+class ResultMissing(PartyError):
+    """The study is over, as its servers say, and has no result, or not any more; another try would not help."""
 
 
 class WithdrawalTooLate(SubmitError):

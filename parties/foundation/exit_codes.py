@@ -20,6 +20,7 @@ from parties.foundation.errors import (
     IngestError,
     NotEnrolled,
     PartyError,
+    ResultMissing,
     SealError,
     StoreError,
     SubmitError,
@@ -51,6 +52,7 @@ class Status(enum.IntEnum):
     TOO_LATE = 15
     NOT_RUNNING = 16
     NOT_ENROLLED = 17
+    NOT_YET = 18
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -87,6 +89,14 @@ class ServiceRefused(PartyError):
         self.status = status
 
 
+class NotYet(PartyError):
+    """A command's wait ended before the event that it waited for; the same command goes on later."""
+
+
+class NotAdmitted(PartyError):
+    """A data owner's request for admission was refused."""
+
+
 class AuditFailed(PartyError):
     """An audit found a violated check."""
 
@@ -118,6 +128,9 @@ _STATUSES: tuple[tuple[type[BaseException], Status], ...] = (
     (ComputeError, Status.NETWORK),
     (WithdrawalTooLate, Status.TOO_LATE),
     (NotEnrolled, Status.NOT_ENROLLED),
+    (NotAdmitted, Status.NOT_ENROLLED),
+    (ResultMissing, Status.NOT_ENROLLED),
+    (NotYet, Status.NOT_YET),
     (SubmitError, Status.NETWORK),
     (FrameTransportError, Status.NETWORK),
     (FederationProtocolError, Status.PROTOCOL),

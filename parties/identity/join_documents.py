@@ -36,8 +36,8 @@ from parties.foundation.errors import CertificateError
 from parties.identity.tls import check_subject, load_key, private_pem
 from parties.storage.files import disk_errors, write_atomic, write_new
 
-CARD, REQUEST = "card", "request"
-"""Kinds of files: the ending of the name, and the key of the version in the file."""
+CARD, REQUEST, ADMISSION = "card", "request", "admission"
+"""Kinds of documents: the key of the version in it, and of files the ending of the name."""
 SEAL_FILE = "own.seal"
 VERSION = 1
 MAX_BYTES = 16_384
@@ -47,6 +47,7 @@ _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
 _COMMENTS = {
     CARD: "# A server's public card. Nothing in it is secret, and no change to it goes unnoticed.\n",
     REQUEST: "# A data owner's request to be admitted. Nothing in it is secret.\n",
+    ADMISSION: "# A data owner's request to be admitted to one study, for its servers.\n",
 }
 
 
@@ -101,6 +102,20 @@ class JoinRequest:
     def fields(self) -> dict[str, str]:
         """Returns the signed fields of the file."""
         return {"name": self.name, "key": self.key, "public": _base64(self.public)}
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest(JoinRequest):
+    """A data owner's request for admission to one ``study``, a configuration's digest, as its servers receive it.
+
+    Bound to the study, it tells nobody of another one whether its owner takes part there.
+    """
+
+    study: str
+
+    def fields(self) -> dict[str, str]:
+        """Returns the signed fields."""
+        return {**JoinRequest.fields(self), "study": self.study}
 
 
 def _check_addresses(ends: Mapping[str, Address]) -> None:
@@ -222,7 +237,7 @@ def load_server_card(path: Path) -> ServerCard:
 
     Raises CertificateError, naming it, if it is damaged, altered or of another version.
     """
-    values = _checked(path, CARD, (*_ADDRESSES, "seal"))
+    values = _checked(_read(path, CARD), path, CARD, more=(*_ADDRESSES, "seal"))
     try:
         ends: dict[str, Address] = {
             key: Address.parse(values[key]) for key in _ADDRESSES if key in values
@@ -236,12 +251,36 @@ def load_server_card(path: Path) -> ServerCard:
 
 def load_join_request(path: Path) -> JoinRequest:
     """Returns the request in a file. Raises as ``load_server_card``."""
-    values = _checked(path, REQUEST, ())
+    values = _checked(_read(path, REQUEST), path, REQUEST)
     try:
         request = JoinRequest(values["name"], _from_base64(values["public"]))
     except CertificateError as error:
         raise CertificateError(f"{path}: {error}") from error
     return _check_canonical(request, values, path)
+
+
+def make_admission_request(name: str, study: str, *, keys: Path) -> tuple[AdmissionRequest, bytes]:
+    """Returns the owner's request for admission to a study, and its text; makes the owner's key if there is none.
+
+    Raises CertificateError, StoreError.
+    """
+    check_subject(name)
+    key = _own_key(keys, make=True)
+    request = AdmissionRequest(name, _der(key), study)
+    return request, _signed(ADMISSION, request.fields(), key)
+
+
+def parse_admission_request(data: bytes) -> AdmissionRequest:
+    """Returns the request in a text from outside. Raises CertificateError as ``load_server_card``."""
+    source = "the request"
+    values = _checked(data, source, ADMISSION, more=("study",))
+    try:
+        request = AdmissionRequest(
+            values["name"], _from_base64(values["public"]), values.get("study", "")
+        )
+    except CertificateError as error:
+        raise CertificateError(f"{source}: {error}") from error
+    return _check_canonical(request, values, source)
 
 
 def public_key(der: bytes) -> Ed25519PublicKey:
@@ -255,9 +294,11 @@ def public_key(der: bytes) -> Ed25519PublicKey:
     return key
 
 
-def _checked(path: Path, kind: str, more: Sequence[str]) -> dict[str, str]:
-    """Returns the signed values in a file: name, key, public, and any of ``more``. Raises CertificateError."""
-    document = _document(path, kind)
+def _checked(
+    data: bytes, path: Path | str, kind: str, *, more: Sequence[str] = ()
+) -> dict[str, str]:
+    """Returns the signed values in a text: name, key, public, and any of ``more``. Raises CertificateError."""
+    document = _document(data, path, kind)
     version = document.pop(kind, None)
     if version is None:
         raise CertificateError(f"{path}: not a {kind}; expected the file of `syncret certs {kind}`")
@@ -288,13 +329,16 @@ def _checked(path: Path, kind: str, more: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _document(path: Path, kind: str) -> dict[str, object]:
+def _read(path: Path, kind: str) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CertificateError(f"{path}: cannot be read: {reason}; expected a {kind}") from error
+
+
+def _document(data: bytes, path: Path | str, kind: str) -> dict[str, object]:
     if len(data) > MAX_BYTES:
         raise CertificateError(f"{path}: has more than {MAX_BYTES} bytes; expected a {kind}")
     try:
@@ -303,10 +347,10 @@ def _document(path: Path, kind: str) -> dict[str, object]:
         raise CertificateError(f"{path}: is damaged, or no {kind}: not valid TOML") from error
 
 
-def _check_canonical(item: _Signed, values: Mapping[str, str], path: Path) -> _Signed:
+def _check_canonical(item: _Signed, values: Mapping[str, str], path: Path | str) -> _Signed:
     """Returns ``item``. Raises CertificateError if its file spells an address or a key in another form."""
     for key, value in item.fields().items():
-        said = values[key]
+        said = values.get(key, "")
         if said != value:
             raise CertificateError(f"{path}: {key} is {said[:80]!r}; expected {value[:80]!r}")
     return item

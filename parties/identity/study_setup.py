@@ -105,6 +105,13 @@ def issue_certificates(
     return made
 
 
+def issue_certificate(request: JoinRequest, *, authority: Path, valid_days: float) -> bytes:
+    """Issues a certificate for client use to one owner, and returns it (PEM). Raises as ``issue_certificates``."""
+    issuer = Authority.load(authority)
+    _check_issued(issuer, request, server=False)
+    return _issue(issuer, request, server=False, valid_days=valid_days)
+
+
 def _servers(paths: Sequence[Path]) -> list[ServerCard]:
     """Returns the cards of three compute servers or of FLAIM's. Raises CertificateError."""
     cards = [load_server_card(path) for path in paths]

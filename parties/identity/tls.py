@@ -349,6 +349,45 @@ def _client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLCont
     return context
 
 
+def anonymous_server_context(files: CertificateFiles) -> ssl.SSLContext:
+    """Context for the accepting side of asyncio, for peers without a certificate: TLS 1.3 only.
+
+    It authenticates this side alone. Raises CertificateError.
+    """
+    load_identity(files)
+    context = _context(files, ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_NONE
+    context.sslobject_class = _AlertingObject
+    return context
+
+
+def anonymous_client_context(expected: PinnedKey) -> ssl.SSLContext:
+    """Context for the connecting side without a certificate: TLS 1.3 only; the peer has to have the pinned key.
+
+    The handshake proves that the peer has the key of the certificate that it presents, and fails unless that is
+    ``expected``; no authority vouches for it.
+    """
+
+    class CheckedObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            presented = certificate_from_der(self.getpeercert(binary_form=True) or b"")
+            try:
+                name = common_name(presented, "the server's certificate")
+            except CertificateError as error:
+                raise ssl.SSLCertVerificationError(str(error)) from error
+            other = expected.other_than(name, key_hash(presented))
+            if other is not None:
+                raise ssl.SSLCertVerificationError(other)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.sslobject_class = CheckedObject
+    return context
+
+
 def explain_tls_error(error: BaseException, peer: str) -> str | None:
     """Returns the meaning of a TLS failure with ``peer`` for the user; None if the error is no TLS failure."""
     # str() of an SSLError with a single argument shows a tuple.

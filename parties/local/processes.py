@@ -192,7 +192,7 @@ def _run(
         stderr=output,
         start_new_session=True,
         pass_fds=pass_fds,
-        env=_environment(),
+        env=child_environment(),
     )
 
 
@@ -205,7 +205,7 @@ def _event(line: bytes) -> Mapping[str, object] | None:
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """The parent's environment, with this project importable.
 
     The system's certificate files are off: only the run's own certificates count, and loading the system's takes time.

@@ -35,6 +35,11 @@ def study_sni_name(digest: str) -> str:
     return digest[:_DIGITS] + _SUFFIX
 
 
+def admission_sni_name(digest: str) -> str:
+    """Returns the SNI name at which a study's server takes requests of owners that have no certificate yet."""
+    return f"{digest[:_DIGITS]}.admission{_SUFFIX}"
+
+
 def pass_socket(channel: socket.socket, kind: bytes, connection: socket.socket) -> bool:
     """Passes a connection to the process at the other end of ``channel``, and closes it here; False if that fails."""
     rights = array.array("i", [connection.fileno()])

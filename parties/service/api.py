@@ -9,6 +9,10 @@
     GET  /studies/ID                   one study with its configuration, history and differences from similar studies
     POST /studies/ID/approve           {"digest": the whole digest, or its twelve words}
     POST /studies/ID/cancel            {"reason": text}; the reason is optional
+    GET  /studies/ID/requests          data owners' requests for admission to the study
+    POST /studies/ID/admit             {"certificate": PEM}: keeps it for the owner that has asked with its key
+    POST /studies/ID/refuse            {"key": hex}: refuses the request of this key
+    POST /studies/ID/collect           collects the whole result of a finished study into one file; GET: how far it is
     POST /studies/ID/close, /finish    forwarded to the study's process
     POST /studies/ID/revoke            {"owner": NAME}; forwarded as well
     GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    forwarded to the study's process
@@ -35,12 +39,14 @@ import aiohttp
 from aiohttp import web
 
 from parties.config.diff import differences
-from parties.foundation.errors import ConfigError, PartyError
+from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import version_line
 from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import peer_name
 from parties.observability.events import OnRejection, ignore_rejection
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
+from parties.service.admission import ApplicantState, UnknownApplicant
+from parties.service.collection import CollectionRefused
 from parties.service.known_studies import UnknownStudy
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
@@ -103,6 +109,11 @@ def service_application(
             web.get("/studies/{id}", _study),
             web.post("/studies/{id}/approve", _approve),
             web.post("/studies/{id}/cancel", _cancel),
+            web.get("/studies/{id}/requests", _requests),
+            web.post("/studies/{id}/admit", _admit),
+            web.post("/studies/{id}/refuse", _refuse),
+            web.post("/studies/{id}/collect", _collect),
+            web.get("/studies/{id}/collect", _collected),
             web.post(f"/studies/{{id}}/{{order:{'|'.join(_PROCESS_COMMANDS)}}}", _send_command),
             web.post("/studies/{id}/revoke", _revoke),
             web.get(f"/studies/{{id}}/{{what:{'|'.join(_PROCESS_PATHS)}}}", _get_from_process),
@@ -121,9 +132,9 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
     """Answers refusals of the service in the API's form."""
     try:
         return await handler(request)
-    except UnknownStudy as error:
+    except (UnknownStudy, UnknownApplicant) as error:
         return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
-    except WrongStudyState as error:
+    except (WrongStudyState, CollectionRefused) as error:
         what, _, expected = str(error).partition("; expected ")
         return error_response(HTTPStatus.CONFLICT, what, expected)
     except ProposalRefused as error:
@@ -353,6 +364,11 @@ async def _study(request: web.Request) -> web.Response:
         await _study_document(service, study)
         | {
             "config": proposed.config,
+            "requests": [
+                each.to_dict()
+                for each in await service.admission.all(study)
+                if each.state is ApplicantState.PENDING
+            ],
             "alike": await _same_name_studies(service, study),
             "history": [entry.to_dict() for entry in entries],
         }
@@ -448,6 +464,43 @@ async def _cancel(request: web.Request) -> web.Response:
     study = service.studies.find(request.match_info["id"])
     study = await service.cancel(study.digest, actor(request), reason)
     return _answer(await _study_document(service, study))
+
+
+async def _requests(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = service.studies.find(request.match_info["id"])
+    return _answer({"requests": [each.to_dict() for each in await service.admission.all(study)]})
+
+
+async def _admit(request: web.Request) -> web.Response:
+    service, body = request.app[SERVICE], await _body(request)
+    study = service.studies.find(request.match_info["id"])
+    try:
+        found = await service.admit(study.digest, actor(request), str(body.get("certificate", "")))
+    except CertificateError as error:
+        raise ProposalRefused(str(error)) from error
+    return _answer(found.to_dict())
+
+
+async def _refuse(request: web.Request) -> web.Response:
+    service, body = request.app[SERVICE], await _body(request)
+    study = service.studies.find(request.match_info["id"])
+    return _answer(
+        (await service.refuse(study.digest, actor(request), str(body.get("key", "")))).to_dict()
+    )
+
+
+async def _collect(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = service.studies.find(request.match_info["id"])
+    service.collection.start(study, actor(request))
+    return _answer(service.collection.state(study), HTTPStatus.ACCEPTED)
+
+
+async def _collected(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = service.studies.find(request.match_info["id"])
+    return _answer(service.collection.state(study))
 
 
 async def _cards(request: web.Request) -> web.Response:

@@ -3,14 +3,13 @@
 A study without a process has no TLS endpoint of its own. ``ClosedStudies`` finds the study of a connection, and
 ``ClosedStudyResponder`` terminates TLS with the study's own certificate, so that an owner gets the answer from the
 server that it pinned. Every request gets one answer: 410 with
-the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry; and to
-questions about a withdrawal a signed statement, where one is true (`parties.service.closed_returns`). No body is read.
-All answers are public.
+the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry; to
+questions about a withdrawal a signed statement, where one is true (`parties.service.closed_returns`); and of a
+finished study its public files (`parties.service.closed_results`). No body is read. All answers are public.
 """
 
 import asyncio
 import socket
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -24,22 +23,17 @@ from parties.foundation.version import ingest_headers
 from parties.identity.tls import peer_name, server_context
 from parties.mpc.submission.http_api import withdrawal_path
 from parties.mpc.submission.messages import FieldError
-from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer, study_sni_name
+from parties.network.port_sharing import study_sni_name
+from parties.service.closed_results import ClosedResults
 from parties.service.closed_returns import ClosedReturns, OwnerRequest
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
+from parties.service.responders import ResponderPool, StudyResponder
 from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState
 from parties.session.enrollment import EnrollmentRefusalReason
 
-_HANDSHAKE_S = 10.0
-_MAX_HANDSHAKES = 128
-_LINGER_S = 1.0
-_MAX_RESPONDERS = 64
-"""Maximum number of studies with a responder; the least recently used one is closed."""
 _NOTHING_MORE = "nothing more: no submission is taken"
 _AGAIN = f"{_NOTHING_MORE}, unless all three operators approve it again; --withdraw takes back what was sent"
-_RESPONDER_IDLE_S = 60.0
-"""Idle time after which a responder is closed, in seconds: its TLS context takes 40 KB."""
 
 
 ReturnOf: TypeAlias = Callable[[StudyRecord, OwnerRequest], Awaitable[Mapping[str, object] | None]]
@@ -55,7 +49,8 @@ class ClosedStudies:
         self._identity = identity
         self._studies = studies
         self._returns = ClosedReturns(identity, studies, register)
-        self._responder = ClosedStudyResponder(studies.get, self._files, self._return)
+        results = ClosedResults(identity.own.name, lambda study: studies.folder(study).work)
+        self._responder = ClosedStudyResponder(studies.get, self._files, self._return, results)
 
     def take(self, name: str, connection: socket.socket) -> bool:
         """Passes a connection by the SNI ``name`` of a study without a process to its responder."""
@@ -74,7 +69,7 @@ class ClosedStudies:
 
     def _files(self, study: StudyRecord) -> CertificateFiles:
         """Returns a study's certificate files. Raises ConfigError."""
-        return load_config(self._studies.folder(study).config).require_tls(self._identity.pid)
+        return server_files(self._studies, study, self._identity.pid)
 
     async def _return(
         self, study: StudyRecord, request: OwnerRequest
@@ -86,6 +81,11 @@ class ClosedStudies:
             return await asyncio.to_thread(self._returns.answer, study, request)
 
 
+def server_files(studies: KnownStudies, study: StudyRecord, pid: int) -> CertificateFiles:
+    """Returns the certificate files of server ``pid`` for a study. Raises ConfigError."""
+    return load_config(studies.folder(study).config).require_tls(pid)
+
+
 class ClosedStudyResponder:
     """Answers for studies: ``known`` returns a study's record, ``files_of`` its certificate files."""
 
@@ -94,77 +94,57 @@ class ClosedStudyResponder:
         known: Callable[[str], StudyRecord | None],
         files_of: Callable[[StudyRecord], CertificateFiles],
         return_of: ReturnOf | None = None,
+        results: ClosedResults | None = None,
     ) -> None:
         self._study_of = known
         self._files_of = files_of
         self._return_of = return_of
-        self._responders: dict[str, _StudyResponder] = {}
-        """Responders, the least recently used one first."""
-        self._ending: set[asyncio.Task[None]] = set()
+        self._results = results
+        self._pool = ResponderPool()
 
     def take(self, digest: str, connection: socket.socket) -> bool:
         """Takes over a ``connection``; returns False if the study is unknown or its certificate cannot be used."""
         study = self._study_of(digest)
         if study is None:
             return False
-        responder = self._responders.pop(digest, None)
-        try:
-            responder = responder or _StudyResponder(
-                self._files_of(study), lambda: self._study_of(digest), self._return_of
+
+        def responder() -> StudyResponder:
+            answers = _StudyAnswers(
+                lambda: self._study_of(digest), return_of=self._return_of, results=self._results
             )
+            return StudyResponder(answers.answer, server_context(self._files_of(study)))
+
+        try:
+            self._pool.take(digest, connection, responder)
         except (CertificateError, ConfigError):
             return False
-        self._responders[digest] = responder
-        responder.put(connection)
-        responder.asked_at = time.monotonic()
-        for old, kept in list(self._responders.items()):
-            if (
-                len(self._responders) <= _MAX_RESPONDERS
-                and kept.asked_at > responder.asked_at - _RESPONDER_IDLE_S
-            ):
-                break
-            self._end(old)
         return True
-
-    def _end(self, digest: str) -> None:
-        task = asyncio.ensure_future(self._responders.pop(digest).close())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         """Closes all connections."""
-        for digest in list(self._responders):
-            self._end(digest)
-        await asyncio.gather(*self._ending)
+        await self._pool.close()
 
 
-class _StudyResponder:
-    """Responder of one study."""
+class _StudyAnswers:
+    """Answers of one study."""
 
     def __init__(
         self,
-        files: CertificateFiles,
         study: Callable[[], StudyRecord | None],
+        *,
         return_of: ReturnOf | None,
+        results: ClosedResults | None,
     ) -> None:
-        """Raises CertificateError."""
-        self.asked_at = 0.0
         self._study = study
         self._return_of = return_of
-        inlet = PassedSocketQueue()
-        self.put = inlet.put
-        self._server = web.Server(self._answer, access_log=None)
-        self._handed = PassedSocketServer(
-            inlet, self._server, server_context(files), _HANDSHAKE_S, _MAX_HANDSHAKES
-        )
+        self._results = results
 
-    async def close(self) -> None:
-        self._handed.close()
-        await self._server.shutdown(_LINGER_S)
-        await self._handed.wait_closed()
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         study = self._study()
+        if study is not None and self._results is not None:
+            found = await self._results.answer(study, request)
+            if found is not None:
+                return found
         status: int = HTTPStatus.NOT_FOUND
         document: Mapping[str, object] = {"error": {"what": "no study"}}
         if study is not None:
@@ -174,9 +154,7 @@ class _StudyResponder:
                 returned = await self._returned(study, request)
                 if returned is not None:
                     status, document = HTTPStatus.OK, returned
-        response = web.json_response(document, status=status, headers=ingest_headers())
-        response.force_close()
-        return response
+        return web.json_response(document, status=status, headers=ingest_headers())
 
     async def _returned(
         self, study: StudyRecord, request: web.BaseRequest

@@ -39,9 +39,12 @@ logger = logging.getLogger("syncret.retention")
 TRANSCRIPT = "transcript.jsonl"
 NOTE = "removed.json"
 TRANSCRIPTS, RESULTS = "transcripts", "results"
+BUNDLE, BUNDLE_AUDIT, COLLECTED = "bundle.zip", "bundle.audit.html", "result"
+"""The whole result in one file, its audit, and the folder that both are made of (`parties.service.collection`)."""
+_BUNDLED = (BUNDLE, BUNDLE_AUDIT, COLLECTED)
 _FILES = {
-    TRANSCRIPTS: (TRANSCRIPT, TAPE),
-    RESULTS: (TABLE_FILE, MODEL_FOLDER, "report.html", "report.json", QUALITY),
+    TRANSCRIPTS: (TRANSCRIPT, TAPE, *_BUNDLED),
+    RESULTS: (TABLE_FILE, MODEL_FOLDER, "report.html", "report.json", QUALITY, *_BUNDLED),
 }
 _DAY_S = 86_400.0
 _CHUNK = 1 << 20

@@ -10,6 +10,7 @@ Nothing here is secret; a study's secrets are in its folder and process.
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +24,9 @@ from parties.network.port_sharing import study_sni_name
 from parties.network.sni_router import SniRouter
 from parties.observability.clocks import Clocks
 from parties.observability.failure_causes import Obstacle
-from parties.service.closed_studies import ClosedStudies
+from parties.service.admission import AdmissionDesk, Applicant
+from parties.service.closed_studies import ClosedStudies, server_files
+from parties.service.collection import ResultCollection
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_answers import PeerAnswers
@@ -55,6 +58,8 @@ class Service:
         studies: Known studies, by digest.
         fetcher: Studies that were not accepted from other servers.
         answers: Answers to the two other servers.
+        admission: Requests of owners that have no certificate yet.
+        collection: Collections of finished studies' whole results.
     """
 
     def __init__(
@@ -91,6 +96,10 @@ class Service:
         self.answers = PeerAnswers(identity, self.studies, self._reconciliation, self.fetcher)
         self._peer_server = PeerServer(identity, self.answers)
         self._closed_studies = ClosedStudies(identity, self.studies, register)
+        self.collection = ResultCollection(self.studies)
+        self.admission = AdmissionDesk(
+            self.studies, lambda study: server_files(self.studies, study, identity.pid)
+        )
         self._routers: tuple[SniRouter, SniRouter] | None = None
 
     @property
@@ -144,7 +153,7 @@ class Service:
         self._routers = (mesh, ingest)
         await self._peer_server.start()
         mesh.routes[SERVICE_SNI] = self._peer_server.take
-        ingest.fallback = self._closed_studies.take
+        ingest.fallback = self._take
         for study in self.studies.values():
             if study.state in ACTIVE:
                 self._reconciliation.start_worker(study)
@@ -161,7 +170,14 @@ class Service:
         await asyncio.gather(*(worker.stop() for worker in self.workers.values()))
         await self._peer_server.close()
         await self._closed_studies.close()
+        await self.admission.close()
+        await self.collection.close()
         await asyncio.gather(*(peer.close() for peer in self.peers.values()))
+
+    def _take(self, name: str, connection: socket.socket) -> bool:
+        """Takes over a connection of an owner by the SNI ``name`` of no process; False if it names no study."""
+        takers = (self.admission.take, self._closed_studies.take)
+        return any(take(name, connection) for take in takers)
 
     async def run(self) -> None:
         """Reconciles every second until it is cancelled."""
@@ -226,6 +242,21 @@ class Service:
                 raise WrongStudyState(f"it is {study.state}; expected one that is not over")
             said = f"cancelled by {self.name}" + (f": {reason}" if reason else "")
             return await self._reconciliation.end(study, StudyState.CANCELLED, said, actor)
+
+    async def admit(self, digest: str, actor: str, certificate: str) -> Applicant:
+        """Keeps a certificate for the owner that has asked for it. Raises as ``AdmissionDesk.admit``."""
+        study = self.studies.require(digest)
+        found = await self.admission.admit(study, certificate)
+        text = f"{found.request.name}, {found.request.key[:16]}"
+        await self.studies.note(StudyEvent(utc_now(), digest, actor, "admitted", text))
+        return found
+
+    async def refuse(self, digest: str, actor: str, key: str) -> Applicant:
+        """Refuses an owner's request for admission. Raises as ``AdmissionDesk.refuse``."""
+        found = await self.admission.refuse(self.studies.require(digest), key)
+        text = f"{found.request.name}, {key[:16]}"
+        await self.studies.note(StudyEvent(utc_now(), digest, actor, "refused", text))
+        return found
 
     async def asked(self, digest: str, actor: str, order: str) -> None:
         """Records a command that was sent to the study's process. Raises StoreError."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from parties.config import CertificateFiles
-from parties.service import closed_studies as module
+from parties.service import responders as module
 from parties.service.closed_studies import ClosedStudyResponder
 from parties.service.studies import StudyRecord, StudyState, utc_now
 

@@ -215,7 +215,7 @@ def test_submit_asks_in_a_terminal(
         asked.append(text)
         return answer == "y"
 
-    monkeypatch.setattr(command, "_in_terminal", lambda: True)
+    monkeypatch.setattr(command, "in_terminal", lambda: True)
     monkeypatch.setattr(command.click, "confirm", prompt)
     assert place.submit() == (Status.DONE if sent else Status.INTERRUPTED)
     said = capsys.readouterr()
@@ -228,8 +228,8 @@ def test_submit_asks_in_a_terminal(
 
 
 def test_nobody_is_asked_who_is_not_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not command._in_terminal()
+    assert not command.in_terminal()
     monkeypatch.setattr(sys, "stdin", Terminal())
-    assert not command._in_terminal()
+    assert not command.in_terminal()
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert command._in_terminal()
+    assert command.in_terminal()

@@ -14,6 +14,15 @@ COUNTED_STATUS = 423
 OTHER_CONFIG = "other-configuration"
 """Reason of a refusal because the participant has another configuration."""
 _MAX_ANSWER = 1 << 16
+TRANSCRIPT_FILE = "transcript.jsonl"
+RESULT_FILES = (
+    "synthetic.csv",
+    "model/model.json",
+    "model/marginals.npz",
+    "report.json",
+    "report.html",
+)
+"""Public files of a finished run, which its lead has; each server has a transcript of its own."""
 
 
 class InvalidAnswer(Exception):
@@ -43,6 +52,16 @@ def forwarded_path(run: str) -> str:
 def withdrawal_path(run: str) -> str:
     """Path of a participant's withdrawal, and of its tombstone."""
     return f"{run_path(run)}/withdrawal"
+
+
+def admission_path(run: str) -> str:
+    """Path of a request for admission, at the address for owners without a certificate."""
+    return f"{run_path(run)}/admission"
+
+
+def result_path(run: str) -> str:
+    """Path of the list of a finished run's public files, and with a name behind it, of one of them."""
+    return f"{run_path(run)}/result"
 
 
 async def in_chunks(content: bytes) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
@@ -17,6 +17,7 @@ import aiohttp
 
 from parties.config import CertificateFiles, Config, PartySection
 from parties.config.diff import MAX_BYTES, differences_text
+from parties.foundation.exit_codes import NotYet
 from parties.foundation.version import ingest_headers
 from parties.identity.tls import client_context, explain_tls_error
 from parties.mpc.submission.http_api import (
@@ -29,6 +30,13 @@ from parties.mpc.submission.http_api import (
 from parties.mpc.submission.route import Route, without_login
 from parties.network.port_sharing import study_sni_name
 from parties.observability.clocks import ClockReading
+from parties.observability.events import Progress
+
+_ASK_S = 20.0
+"""Maximum time in seconds for an answer while nothing is sent."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_FINAL = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+"""Answers of a running study that a submission explains better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,34 @@ async def ask_servers(config: Config, files: CertificateFiles) -> tuple[ServerAn
     path = run_path(config.run.id)
     answers = [ask_server(config, party, files, path=path) for party in config.require_parties()]
     return tuple(await asyncio.gather(*answers))
+
+
+async def await_begin(
+    config: Config, files: CertificateFiles, *, wait_s: float, progress: Progress
+) -> bool:
+    """Waits until a server runs the study; returns False if the study is over, as two servers say.
+
+    Raises NotYet after ``wait_s`` seconds, CertificateError, ConfigError.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, pause_s, said = loop.time() + wait_s, _FIRST_PAUSE_S, ""
+    timeouts = replace(config.timeouts, submit_s=min(_ASK_S, config.timeouts.submit_s))
+    while True:
+        heard = await ask_servers(replace(config, timeouts=timeouts), files)
+        if any(each.says is not None or each.status in _FINAL for each in heard):
+            return True
+        if sum(each.status == HTTPStatus.GONE for each in heard) >= 2:
+            return False
+        state = "; ".join(f"{each.party.name}: {each.problem}" for each in heard)
+        if state != said:
+            progress.event("waiting-for-begin", f"the study has not begun: {state}")
+            said = state
+        if loop.time() + pause_s > deadline:
+            raise NotYet(
+                f"the study {config.run.id} has not begun yet: {state}; the same command goes on"
+            )
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
 
 
 async def ask_differences(config: Config, party: PartySection, files: CertificateFiles) -> str:

@@ -33,12 +33,15 @@ from parties.service.console.view import (
     page_values,
     render,
 )
+from parties.service.retention import BUNDLE, BUNDLE_AUDIT
 from parties.service.run_api import event_stream, send_event
 from parties.service.status_client import NotRunning
 
 PREFIX = "/console"
 _REPORT = "report.html"
 _FILES = {
+    BUNDLE: "all in one file, for recipients and auditors",
+    BUNDLE_AUDIT: "the audit of that file, made here",
     "synthetic.csv": "the synthetic table",
     _REPORT: "the report, for people",
     "report.json": "the report, for programs",

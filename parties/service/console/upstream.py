@@ -20,9 +20,9 @@ import aiohttp
 from parties.foundation.errors import StoreError
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.offline_status import offline_status
-from parties.service.retention import TRANSCRIPT
+from parties.service.retention import BUNDLE, TRANSCRIPT
 from parties.service.status_client import NotRunning
-from parties.service.studies import ENDED, StudyState
+from parties.service.studies import DISTAIM, ENDED, StudyState
 from parties.service.study_intake import StudyFolder
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
@@ -30,7 +30,7 @@ _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
 """Timeouts of an event stream; comments come four times as often as the maximum silence."""
 _LONGEST = 1 << 24
 _LINE = 1 << 22
-APPROVE, CANCEL = "approve", "cancel"
+APPROVE, CANCEL, COLLECT = "approve", "cancel", "collect"
 _ORDERS = {StudyState.PROPOSED: (APPROVE,), StudyState.FAILED: (APPROVE,)}
 """Commands that a service accepts in a state, besides ``cancel``, which it accepts for every study that is not over."""
 _FORWARDED_COMMANDS = ("close", "finish", "revoke")
@@ -158,6 +158,8 @@ class ServiceUpstream:
             if state in ENDED
             else (*_ORDERS.get(state, ()), *available, CANCEL)
         )
+        if state is StudyState.FINISHED and study["kind"] == DISTAIM:
+            orders += () if (work / BUNDLE).exists() else (COLLECT,)
         over = state in ENDED and not running
         return DisplayedStudy(study["digest"], study["run"], work, orders, over, status, study)
 

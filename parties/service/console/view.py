@@ -112,6 +112,15 @@ SERVICE_COMMAND_TEXTS = {
             "servers. It runs once all three have approved it.",
             "Approved here.",
         ),
+        CommandText(
+            "collect",
+            "Put the whole result into one file",
+            "With the transcripts of the two other servers, and audited here.",
+            "Put the whole result into one file?",
+            "The two other servers give their transcripts. The file is for recipients and auditors: table, model, "
+            "report and all that an audit reads. It is audited here; with many columns that takes minutes.",
+            "The result is being collected; the file appears here.",
+        ),
         COMMAND_TEXTS["close"],
         COMMAND_TEXTS["finish"],
         COMMAND_TEXTS["revoke"],

@@ -1,0 +1,144 @@
+"""An owner's request for admission, at the servers that its invitation pins, and the certificate that comes of it.
+
+The owner has no certificate yet: TLS proves the servers' keys, and the request is signed with the owner's. It goes to
+all three servers, and any of them may have the answer, since the coordinator puts the certificate to one. A certificate
+is taken from whoever has it, once it is verified: of the study's authority, for this name and this key.
+
+Secret: nothing; the owner's key stays in its folder.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import aiohttp
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from parties.config import Config, PartySection
+from parties.foundation.errors import CertificateError
+from parties.foundation.exit_codes import NotAdmitted, NotYet
+from parties.foundation.untrusted_text import certificate_from_pem
+from parties.foundation.version import ingest_headers
+from parties.identity.join_documents import AdmissionRequest
+from parties.identity.signing import Issuer
+from parties.identity.tls import anonymous_client_context, explain_tls_error
+from parties.mpc.submission.http_api import (
+    InvalidAnswer,
+    admission_path,
+    read_answer,
+    refusal_text,
+)
+from parties.mpc.submission.route import Route, without_login
+from parties.network.port_sharing import admission_sni_name
+from parties.observability.events import Progress
+from protocols.mesh import key_hash
+
+_ASK_S = 20.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionAnswer:
+    """Answer of a server: HTTP ``status`` (0 without an answer), the owner's ``certificate`` or a ``problem``."""
+
+    party: str
+    status: int
+    certificate: str = ""
+    problem: str = ""
+
+
+async def await_admission(
+    config: Config,
+    request: AdmissionRequest,
+    text: bytes,
+    *,
+    wait_s: float,
+    progress: Progress,
+) -> str:
+    """Sends the request, asks until an answer has the owner's certificate, and returns it (PEM).
+
+    Raises NotYet after ``wait_s`` seconds, NotAdmitted if a server says that the request was refused, or two that the
+    study is over, CertificateError, ConfigError.
+    """
+    issuer = Issuer.load(config.require_tls().ca)
+    loop = asyncio.get_running_loop()
+    deadline, pause_s, said = loop.time() + wait_s, _FIRST_PAUSE_S, ""
+    while True:
+        heard = await asyncio.gather(
+            *(_ask(config, party, text) for party in config.require_parties())
+        )
+        for answer in heard:
+            if answer.certificate and _is_for(answer.certificate, request, issuer):
+                return answer.certificate
+        _check_refusals(heard)
+        state = _state_text(heard)
+        if state != said:
+            progress.event("waiting-for-admission", state)
+            said = state
+        if loop.time() + pause_s > deadline:
+            raise NotYet(f"{request.name} is not admitted yet: {state}; the same command goes on")
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _check_refusals(heard: Sequence[AdmissionAnswer]) -> None:
+    """Raises NotAdmitted."""
+    final = [each for each in heard if each.status in (HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT)]
+    over = [each for each in heard if each.status == HTTPStatus.GONE]
+    for each in final or (over if len(over) >= 2 else []):
+        raise NotAdmitted(f"{each.party} {each.problem}")
+
+
+def _state_text(heard: Sequence[AdmissionAnswer]) -> str:
+    waiting = [each.party for each in heard if each.status == HTTPStatus.ACCEPTED]
+    problems = [f"{each.party} {each.problem}" for each in heard if each.problem]
+    first = f"the request waits at {', '.join(waiting)}" if waiting else "no server has the request"
+    return "; ".join([first, *problems])
+
+
+def _is_for(certificate: str, request: AdmissionRequest, issuer: Issuer) -> bool:
+    """True for a certificate of the study's authority for the request's name and key."""
+    try:
+        found = certificate_from_pem(certificate.encode())
+        holder = issuer.signatory(found.public_bytes(Encoding.DER))
+    except (ValueError, CertificateError):
+        return False
+    return holder.name == request.name and key_hash(found) == request.key
+
+
+async def _ask(config: Config, party: PartySection, text: bytes) -> AdmissionAnswer:
+    connector = aiohttp.TCPConnector(ssl=anonymous_client_context(party.pinned))
+    limits = aiohttp.ClientTimeout(total=_ASK_S, sock_connect=config.timeouts.connect_s)
+    url, route = f"https://{party.ingest}{admission_path(config.run.id)}", Route.to(config, party)
+    try:
+        with without_login():
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+                session.put(
+                    url,
+                    data=text,
+                    headers=ingest_headers(),
+                    server_hostname=admission_sni_name(config.digest()),
+                    allow_redirects=False,
+                    proxy=route.url,
+                    proxy_headers=route.headers,
+                ) as response,
+            ):
+                answer, _ = await read_answer(response)
+    except TimeoutError:
+        return AdmissionAnswer(party.name, 0, problem="does not answer in time")
+    except (aiohttp.ClientError, OSError) as error:
+        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+        reason = explain_tls_error(below or error, party.name) or route.problem(error)
+        return AdmissionAnswer(party.name, 0, problem=reason)
+    except InvalidAnswer as error:
+        return AdmissionAnswer(party.name, 0, problem=str(error))
+    if response.status == HTTPStatus.OK:
+        found = answer.get("certificate")
+        return AdmissionAnswer(party.name, 200, found if isinstance(found, str) else "")
+    if response.status == HTTPStatus.ACCEPTED:
+        return AdmissionAnswer(party.name, response.status)
+    return AdmissionAnswer(
+        party.name, response.status, problem=refusal_text(response.status, answer)
+    )

@@ -1,0 +1,251 @@
+"""A finished study's result, as an owner or a server fetches it from the three servers.
+
+Each server has its own transcript, and the lead has table, model and report; all are public. ``fetch_result`` writes
+them as a run's folder, which an audit reads: it trusts no server for what it says, since the audit recomputes the
+result from transcripts that are signed with pinned keys. A file that is there whole is not fetched again. Sizes are
+bounded. Secret: nothing.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+
+import aiohttp
+
+from parties.config import CertificateFiles, Config, PartySection
+from parties.foundation.errors import ResultMissing
+from parties.foundation.exit_codes import NotYet
+from parties.foundation.version import ingest_headers
+from parties.identity.tls import client_context, explain_tls_error
+from parties.mpc.submission.http_api import (
+    RESULT_FILES,
+    TRANSCRIPT_FILE,
+    printable_answer,
+    result_path,
+    run_path,
+)
+from parties.mpc.submission.route import Route, without_login
+from parties.mpc.submission.status import ServerAnswer, ask_server
+from parties.network.port_sharing import study_sni_name
+from parties.observability.events import Progress
+from parties.storage.files import atomic_replacement, disk_errors
+
+MAX_FILE_BYTES = 1 << 32
+_CHUNK = 1 << 18
+_SILENCE_S = 60.0
+"""Maximum time in seconds without a byte of a file."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_ASK_S = 20.0
+"""Maximum time in seconds for a server's answer to a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Files of a result at server ``party``: sizes by name, and the times at which kinds of them were removed."""
+
+    party: PartySection
+    sizes: Mapping[str, int]
+    removed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    """A server that fetches the result: its number, and its run's folder, whose files it does not ask itself for."""
+
+    pid: int
+    folder: Path
+
+
+async def await_result(
+    config: Config, files: CertificateFiles, *, wait_s: float, progress: Progress
+) -> None:
+    """Waits until the three servers have the result. ``wait_s`` bounds the time; each server is asked at intervals.
+
+    Raises ResultMissing for a study that ended otherwise, NotYet, CertificateError, ConfigError.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, pause_s, said = loop.time() + wait_s, _FIRST_PAUSE_S, ""
+    while True:
+        problem = await _problem(config, files)
+        if not problem:
+            return
+        if problem != said:
+            progress.event("waiting-for-result", f"not yet: {problem}")
+            said = problem
+        if loop.time() + pause_s > deadline:
+            raise NotYet(
+                f"the result of {config.run.id} is not there yet: {problem}; the same command goes on later"
+            )
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def fetch_result(
+    config: Config, files: CertificateFiles, out: Path, *, own: OwnServer | None = None
+) -> list[str]:
+    """Writes transcripts, table, model and report to the folder ``out``, and returns their names there.
+
+    Raises ResultMissing, NotYet, StoreError, CertificateError, ConfigError.
+    """
+    parties = config.require_parties()
+    asked = [pid for pid in range(len(parties)) if own is None or pid != own.pid]
+    heard = await asyncio.gather(*(_ask(config, parties[pid], files) for pid in asked))
+    listings = {pid: _require(config, each) for pid, each in zip(asked, heard, strict=True)}
+    transcripts = {pid: f"transcripts/party-{pid}.jsonl" for pid in range(len(parties))}
+    for pid, listing in listings.items():
+        await _fetch(config, files, listing, name=TRANSCRIPT_FILE, target=out / transcripts[pid])
+    if own is not None:
+        _copy(own.folder / TRANSCRIPT_FILE, out / transcripts[own.pid])
+    done = list(transcripts.values())
+    if own is not None and (own.folder / RESULT_FILES[0]).is_file():
+        there = [name for name in RESULT_FILES if (own.folder / name).is_file()]
+        for name in there:
+            _copy(own.folder / name, out / name)
+        return done + there
+    lead = next((each for each in listings.values() if RESULT_FILES[0] in each.sizes), None)
+    if lead is None:
+        raise ResultMissing(f"no server has the table of {config.run.id}{_removed(listings)}")
+    for name in RESULT_FILES:
+        if name in lead.sizes:
+            await _fetch(config, files, lead, name=name, target=out / name)
+            done.append(name)
+    return done
+
+
+async def _problem(config: Config, files: CertificateFiles) -> str:
+    """Returns why the result cannot be fetched now; empty if it can. Raises ResultMissing."""
+    parties = config.require_parties()
+    heard = await asyncio.gather(*(_run_state(config, party, files) for party in parties))
+    over = [each for each in heard if each.status == HTTPStatus.GONE]
+    finished = [each for each in heard if each.status == HTTPStatus.OK]
+    # One server alone does not end a study that another still answers for.
+    if len(over) >= 2:
+        raise ResultMissing(
+            f"{config.run.id} has no result: {over[0].party.name} {over[0].problem}"
+        )
+    away = [f"{each.party.name}: {each.problem}" for each in heard if each not in finished]
+    return "; ".join(away)
+
+
+async def _run_state(config: Config, party: PartySection, files: CertificateFiles) -> ServerAnswer:
+    """Returns the answer of a server that lists a result: 200; or else what it says of the study.
+
+    A running study is asked for its run alone, since it has no result to refuse.
+    """
+    heard = await ask_server(_impatient(config), party, files, path=run_path(config.run.id))
+    if heard.says is not None:
+        return ServerAnswer(party, None, "the study is under way there", HTTPStatus.ACCEPTED)
+    if heard.status != HTTPStatus.GONE:
+        return heard
+    listed = await _ask(config, party, files)
+    return listed if listed.says is not None else heard
+
+
+async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> ServerAnswer:
+    return await ask_server(_impatient(config), party, files, path=result_path(config.run.id))
+
+
+def _impatient(config: Config) -> Config:
+    timeouts = replace(config.timeouts, submit_s=min(_ASK_S, config.timeouts.submit_s))
+    return replace(config, timeouts=timeouts)
+
+
+def _require(config: Config, heard: ServerAnswer) -> _Listing:
+    """Returns the list in an answer. Raises NotYet, ResultMissing."""
+    match heard.says:
+        case {"config": str() as digest, "files": dict() as sizes, "removed": dict() as removed}:
+            pass
+        case None if heard.status == HTTPStatus.GONE:
+            raise ResultMissing(f"{heard.party.name} {heard.problem}")
+        case None:
+            raise NotYet(f"{heard.party.name} {heard.problem}")
+        case _:
+            raise ResultMissing(f"{heard.party.name} lists no files; expected its result")
+    if digest != config.digest():
+        raise ResultMissing(f"{heard.party.name} has the result of another configuration")
+    known = {
+        name: size
+        for name, size in sizes.items()
+        if name in (TRANSCRIPT_FILE, *RESULT_FILES) and isinstance(size, int) and size >= 0
+    }
+    times = {str(what)[:20]: printable_answer(at, 40) for what, at in removed.items()}
+    listing = _Listing(heard.party, known, times)
+    if TRANSCRIPT_FILE not in known:
+        raise ResultMissing(
+            f"{heard.party.name} has no transcript of {config.run.id}{_removed({0: listing})}"
+        )
+    return listing
+
+
+def _removed(listings: Mapping[int, _Listing]) -> str:
+    said = [
+        f"{each.party.name} deleted its {what} at {at}"
+        for each in listings.values()
+        for what, at in each.removed.items()
+    ]
+    return f": {'; '.join(said)}" if said else ""
+
+
+async def _fetch(
+    config: Config, files: CertificateFiles, listing: _Listing, *, name: str, target: Path
+) -> None:
+    """Fetches a file, unless it is there whole. Raises NotYet, StoreError."""
+    size, party = listing.sizes[name], listing.party
+    if size > MAX_FILE_BYTES:
+        raise ResultMissing(f"{party.name}: {name} has {size} bytes; expected {MAX_FILE_BYTES}")
+    if await asyncio.to_thread(_has_size, target, size):
+        return
+    with disk_errors(target, "made"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    limits = aiohttp.ClientTimeout(sock_connect=config.timeouts.connect_s, sock_read=_SILENCE_S)
+    connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
+    url, route = (
+        f"https://{party.ingest}{result_path(config.run.id)}/{name}",
+        Route.to(config, party),
+    )
+    try:
+        with without_login():
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+                session.get(
+                    url,
+                    headers=ingest_headers(),
+                    server_hostname=study_sni_name(config.digest()),
+                    allow_redirects=False,
+                    proxy=route.url,
+                    proxy_headers=route.headers,
+                ) as response,
+            ):
+                if response.status != HTTPStatus.OK:
+                    raise NotYet(f"{party.name} answered {response.status} for {name}")
+                await _write(response, target, size, what=f"{party.name}: {name}")
+    except (TimeoutError, aiohttp.ClientError) as error:
+        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+        reason = explain_tls_error(below or error, party.name) or route.problem(error)
+        raise NotYet(f"{party.name}: {name} did not come whole: {reason}") from error
+
+
+async def _write(response: aiohttp.ClientResponse, target: Path, size: int, *, what: str) -> None:
+    left = size
+    with atomic_replacement(target) as beside, beside.open("wb") as file:
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                break
+            await asyncio.to_thread(file.write, chunk)
+        if left:
+            raise NotYet(f"{what} has other than its {size} bytes; expected the whole file")
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def _copy(source: Path, target: Path) -> None:
+    with disk_errors(target, "made"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_replacement(target) as beside:
+        shutil.copyfile(source, beside)

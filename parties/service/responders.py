@@ -1,0 +1,138 @@
+"""TLS endpoints for studies at a service's own process: one for each study that is asked for, and few at a time.
+
+A ``StudyResponder`` terminates TLS on connections that it is passed, and answers each request; a ``ResponderPool``
+makes responders when a connection comes, and ends the least recently used ones.
+"""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_HANDSHAKE_S = 10.0
+_MAX_HANDSHAKES = 128
+_LINGER_S = 1.0
+_MAX_RESPONDERS = 64
+"""Maximum number of studies with a responder; the least recently used one is closed."""
+_RESPONDER_IDLE_S = 60.0
+"""Idle time after which a responder is closed, in seconds: its TLS context takes 40 KB."""
+_MAX_CONNECTIONS = 256
+
+
+class _BriefConnection(web.RequestHandler):
+    """A connection that ends after a time, whatever its peer does."""
+
+    def __init__(
+        self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, limit_s: float
+    ) -> None:
+        super().__init__(manager, loop=loop, auto_decompress=False)
+        self._limit_s = limit_s
+        self._end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        super().connection_made(transport)
+        loop = asyncio.get_running_loop()
+        if isinstance(transport, asyncio.Transport):
+            self._end = loop.call_later(self._limit_s, transport.abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """See asyncio.Protocol."""
+        if self._end is not None:
+            self._end.cancel()
+        super().connection_lost(exc)
+
+
+class StudyResponder:
+    """Endpoint of one study; ``answering`` is the number of requests under way.
+
+    With ``limit_s`` a connection ends after so many seconds: for peers that nobody knows.
+    """
+
+    def __init__(
+        self, answer: Answer, context: ssl.SSLContext, *, limit_s: float | None = None
+    ) -> None:
+        self.asked_at = 0.0
+        self.answering = 0
+        self._answer = answer
+        inlet = PassedSocketQueue()
+        self.put = inlet.put
+        server = self._server = web.Server(self._answer_request, access_log=None)
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.BaseProtocol:
+            if limit_s is None:
+                return server()
+            return _BriefConnection(server, loop=loop, limit_s=limit_s)
+
+        self._handed = PassedSocketServer(inlet, connection, context, _HANDSHAKE_S, _MAX_HANDSHAKES)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        self._handed.close()
+        await self._server.shutdown(_LINGER_S)
+        await self._handed.wait_closed()
+
+    @property
+    def full(self) -> bool:
+        """True if no further connection is to be taken."""
+        return len(self._server.connections) >= _MAX_CONNECTIONS
+
+    async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.answering += 1
+        try:
+            response = await self._answer(request)
+        except TimeoutError as error:
+            raise ConnectionError("the requester takes nothing") from error
+        finally:
+            self.answering -= 1
+        response.force_close()
+        return response
+
+
+class ResponderPool:
+    """Responders by the digests of studies."""
+
+    def __init__(self) -> None:
+        self._responders: dict[str, StudyResponder] = {}
+        """Responders, the least recently used one first."""
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def take(
+        self, digest: str, connection: socket.socket, make: Callable[[], StudyResponder]
+    ) -> None:
+        """Passes a connection to the study's responder, which ``make`` returns if there is none; raises its errors."""
+        responder = self._responders.pop(digest, None) or make()
+        self._responders[digest] = responder
+        if responder.full:
+            connection.close()
+            return
+        responder.put(connection)
+        responder.asked_at = time.monotonic()
+        for old, kept in list(self._responders.items()):
+            if kept.answering or kept is responder:
+                continue
+            if (
+                len(self._responders) <= _MAX_RESPONDERS
+                and kept.asked_at > responder.asked_at - _RESPONDER_IDLE_S
+            ):
+                break
+            self._end(old)
+
+    def _end(self, digest: str) -> None:
+        task = asyncio.ensure_future(self._responders.pop(digest).close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for digest in list(self._responders):
+            self._end(digest)
+        await asyncio.gather(*self._ending)

@@ -1,0 +1,247 @@
+"""An owner's way from an invitation to the audited result, with three services as processes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parties.foundation.exit_codes import Status
+from tests.parties.commands import ROOT
+from tests.parties.serving import LIMIT_S, Cluster, Serve, cluster, syncret
+from tests.parties.small import write_small
+from tests.until import nothing_runs
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three services that the tests of this file share."""
+    folder = tmp_path_factory.mktemp("taking-part")
+    with cluster(folder, "--max-running", "2") as made:
+        yield made
+        for serve in made.serves:
+            assert serve.end() == int(Status.TERMINATED), serve.log
+    nothing_runs(folder)
+
+
+def result(host: Path, run: str, *more: str, status: int = 0) -> str:
+    arguments = ("result", f"study-{run}/{run}.toml", "--key", "tls/own.key", *more)
+    return syncret(*arguments, cwd=host, status=status)
+
+
+def test_an_owner_fetches_the_result_and_its_audit_and_a_server_does_the_same(
+    three: Cluster,
+) -> None:
+    digest, north = three.propose("fetched"), three.folder / "north"
+    (north / "study-fetched").symlink_to(three.folder / "study-fetched")
+    assert "has not begun" in result(north, "fetched", status=Status.NOT_YET)
+    three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("fetched", "running")
+    assert "under way" in result(north, "fetched", status=Status.NOT_YET)
+    # Asking is no refusal that an operator has to look at.
+    for serve in three.serves:
+        assert not serve.get(f"/studies/{digest}/status")["rejections"]
+    three.submit("fetched")
+    said = result(north, "fetched", "--wait", "120", "--json")
+    found, _ = json.JSONDecoder().raw_decode(said[said.index("{") :])
+    assert found["audit"]["ok"], found
+    with zipfile.ZipFile(north / "fetched.zip") as bundle:
+        names = set(bundle.namelist())
+    assert {f"transcripts/party-{pid}.jsonl" for pid in range(3)} < names
+    assert {"synthetic.csv", "model/model.json", "report.html", "certificates/alpha.crt"} < names
+    # Again it fetches nothing anew, and makes the same file.
+    first = (north / "fetched.zip").read_bytes()
+    result(north, "fetched", "--out", "again.zip")
+    assert (north / "again.zip").read_bytes() == first
+    # The lead has what the others have by the protocol, and so has a server without table and model.
+    for serve in (three.serves[0], three.serves[2]):
+        zipped = three.folder / f"{serve.folder.name}.zip"
+        serve.command("study", "result", digest, "--out", str(zipped))
+        syncret("audit", zipped.name, "--config", "study-fetched/fetched.toml", cwd=three.folder)
+        with zipfile.ZipFile(zipped) as bundle:
+            assert set(bundle.namelist()) == names
+        assert "collected the result" in serve.command("study", "show", digest)
+        folder = Path(serve.get(f"/studies/{digest}")["folder"]) / "run"
+        assert (folder / "bundle.zip").exists()
+        assert not (folder / "result").exists()
+    refused = syncret(
+        "study",
+        "result",
+        digest,
+        "--out",
+        "gamma.zip",
+        "--dir",
+        "gamma",
+        cwd=three.folder,
+        status=7,
+    )
+    assert "is there already" in refused
+
+
+def test_a_study_without_a_result_says_so_for_good(three: Cluster) -> None:
+    digest, south = three.propose("cancelled"), three.folder / "south"
+    (south / "study-cancelled").symlink_to(three.folder / "study-cancelled")
+    three.serves[1].command("study", "cancel", digest, "--yes")
+    for serve in three.serves:
+        serve.until_state("cancelled", "cancelled")
+    said = result(south, "cancelled", "--wait", "100", status=Status.NOT_ENROLLED)
+    assert "has no result" in said
+    assert "was cancelled" in said
+    said = syncret(
+        "study", "result", digest, "--dir", "beta", cwd=three.folder, status=Status.USAGE
+    )
+    assert "is cancelled" in said
+
+
+def owner_by_invitation(
+    three: Cluster, name: str, invitation: Path, *more: str
+) -> "subprocess.Popen[str]":
+    """`syncret join INVITATION` of an owner who has nothing but that file and a table, in a folder of its own."""
+    host = three.folder / f"invited-{name}"
+    host.mkdir(exist_ok=True)
+    _, table = write_small(host)
+    (host / "small.toml").unlink()
+    command = [sys.executable, "-m", "parties", "join", str(invitation), "--data", str(table)]
+    return subprocess.Popen(
+        [*command, "--name", name, *more],
+        cwd=host,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SYNCRET_BUDGET": str(host / "budget.sqlite"),
+        },
+    )
+
+
+def waiting(serve: Serve, digest: str, *names: str) -> dict[str, dict[str, str]]:
+    """The requests at a server, by name, once these are there."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        found = {r["name"]: r for r in serve.get(f"/studies/{digest}/requests")["requests"]}
+        if set(names) <= found.keys():
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"{names} are not all in {found}")
+
+
+def propose_and_invite(three: Cluster, run: str) -> tuple[str, Path]:
+    """A study that nobody is admitted to yet, and the invitation."""
+    path, out = three.study(run), three.folder / f"study-{run}"
+    arguments = ("--authority", str(three.folder / "authority"), "--out", str(out), "--json")
+    said = three.serves[0].command("study", "propose", str(path), *arguments)
+    for serve in three.serves:
+        serve.until_state(run, "proposed")
+    invitation = three.folder / f"{run}.invitation"
+    syncret("study", "invite", str(out / path.name), "--out", str(invitation), cwd=three.folder)
+    return str(json.loads(said)["digest"]), invitation
+
+
+def test_one_command_goes_from_the_invitation_to_the_audited_result(three: Cluster) -> None:
+    digest, invitation = propose_and_invite(three, "invited")
+    alpha = three.serves[0]
+    joining = {
+        name: owner_by_invitation(three, name, invitation, "--yes", "--json")
+        for name in ("north", "south", "west")
+    }
+    asked = {serve.folder.name: waiting(serve, digest, *joining) for serve in three.serves}
+    # All three servers show the same words, and the names.
+    words = {name: each["words"] for name, each in asked["alpha"].items()}
+    for found in asked.values():
+        assert {name: each["words"] for name, each in found.items()} == words
+        assert {each["state"] for each in found.values()} == {"pending"}
+    assert words["north"].split()[0] in alpha.command("study", "requests", digest)
+    for name in joining:
+        authority = ("--authority", str(three.folder / "authority"))
+        said = alpha.command("study", "admit", digest, words[name], *authority)
+        assert f"{name} is admitted" in said
+    # They wait for the operators' approval, send, and wait for the end.
+    three.approve(digest)
+    for name, process in joining.items():
+        out, errors = process.communicate(timeout=2 * LIMIT_S)
+        assert process.returncode == 0, (name, out, errors)
+        assert words[name].split()[0] in errors
+        assert "You take part in the study invited" in errors
+        said = json.loads(out)
+        assert len(said["submission"]["receipts"]) == 3
+        assert said["result"]["audit"]["ok"], said
+        host = three.folder / f"invited-{name}"
+        assert (host / "tls" / "own.key").stat().st_mode & 0o777 == 0o600
+        assert (host / "invited.zip").exists()
+    bundles = {(three.folder / f"invited-{n}" / "invited.zip").read_bytes() for n in joining}
+    assert len(bundles) == 1
+    history = alpha.command("study", "show", digest)
+    assert history.count(": admitted, ") == 3
+    # The same command goes on where it was: at the end.
+    again = owner_by_invitation(three, "north", invitation, "--yes")
+    out, errors = again.communicate(timeout=LIMIT_S)
+    assert again.returncode == 0, errors
+    assert "Everything that can be checked holds" in out
+
+
+def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Cluster) -> None:
+    digest, invitation = propose_and_invite(three, "guarded")
+    alpha = three.serves[0]
+    late = owner_by_invitation(three, "north", invitation, "--yes", "--wait", "0")
+    out, errors = late.communicate(timeout=LIMIT_S)
+    assert late.returncode == Status.NOT_YET, (out, errors)
+    assert "the request waits at alpha, beta, gamma" in errors
+    # A stranger asks by the same name; both are shown.
+    host = three.folder / "stranger"
+    host.mkdir()
+    ask = ("certs", "request", "north", "--to", str(invitation))
+    said = syncret(*ask, cwd=host, status=Status.NOT_YET)
+    found = alpha.get(f"/studies/{digest}/requests")["requests"]
+    assert [each["name"] for each in found] == ["north", "north"]
+    true = next(each for each in found if each["words"].split()[0] not in said)
+    # Another authority's certificate is nobody's.
+    other = three.folder / "other-authority"
+    syncret("certs", "authority", "--dir", str(other), cwd=three.folder)
+    arguments = ("study", "admit", digest, true["words"], "--dir", str(alpha.folder))
+    said = syncret(*arguments, "--authority", str(other), cwd=three.folder, status=Status.CONFIG)
+    assert "none of the run's authority" in said
+    said = alpha.command(*arguments[:4], "--authority", str(three.folder / "authority"))
+    assert "north is admitted" in said
+    # The name is given away: the authority refuses the stranger, and so does the operator.
+    fake = next(each for each in found if each != true)
+    arguments = ("study", "admit", digest, fake["words"], "--dir", str(alpha.folder))
+    said = syncret(
+        *arguments, "--authority", str(three.folder / "authority"),
+        cwd=three.folder, status=Status.CERTIFICATE,
+    )  # fmt: skip
+    assert "admitted already, with another key" in said
+    alpha.command("study", "refuse", digest, fake["words"])
+    assert "was refused" in syncret(*ask, cwd=host, status=Status.NOT_ENROLLED)
+    # A killed service has what it had.
+    alpha.end(9)
+    alpha.start()
+    assert "was refused" in syncret(*ask, "--wait", "60", cwd=host, status=Status.NOT_ENROLLED)
+    syncret(
+        "certs", "request", "north", "--to", str(invitation),
+        cwd=three.folder / "invited-north", status=0,
+    )  # fmt: skip
+    # Not begun: the verb that checks says so, and the one command waits.
+    late = owner_by_invitation(three, "north", invitation, "--yes", "--wait", "0")
+    out, errors = late.communicate(timeout=LIMIT_S)
+    assert late.returncode == Status.NOT_YET, (out, errors)
+    assert "has not begun" in errors
+
+
+def test_an_invited_owner_is_asked_or_says_yes(three: Cluster) -> None:
+    _, invitation = propose_and_invite(three, "asked")
+    silent = owner_by_invitation(three, "west", invitation)
+    _, errors = silent.communicate(timeout=LIMIT_S)
+    assert silent.returncode == Status.USAGE
+    assert "give --yes" in errors
+    assert not (three.folder / "invited-west" / "asked").exists()
