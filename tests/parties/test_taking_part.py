@@ -127,7 +127,7 @@ def owner_by_invitation(
 
 def waiting(serve: Serve, digest: str, *names: str) -> dict[str, dict[str, str]]:
     """The requests at a server, by name, once these are there."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline, found = time.monotonic() + LIMIT_S, {}
     while time.monotonic() < deadline:
         found = {r["name"]: r for r in serve.get(f"/studies/{digest}/requests")["requests"]}
         if set(names) <= found.keys():

@@ -1,0 +1,143 @@
+"""Files of a finished study, over HTTP: those with public names alone, of a study that is over, whole or not at all."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from parties.config import Config
+from parties.foundation.errors import ResultMissing
+from parties.foundation.exit_codes import NotYet
+from parties.mpc.submission import result as client
+from parties.mpc.submission.http_api import RESULT_FILES, TRANSCRIPT_FILE, result_path
+from parties.mpc.submission.status import ServerAnswer
+from parties.service import closed_results as module
+from parties.service.closed_results import ClosedResults
+from parties.service.studies import StudyRecord, StudyState, utc_now
+from tests.parties.support import make_config
+
+SECRETS = ("store/store.sqlite", "ledger.json", "../tls/own.key", "..%2ftls%2fown.key")
+
+
+@dataclass
+class Served:
+    """A study's run folder, and the server that has it."""
+
+    folder: Path
+    results: ClosedResults
+    study: StudyRecord
+    url: str = ""
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        # The client would tidy the path up.
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.split(":")[-1]))
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return int(head.split()[1]), body
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    at, folder = utc_now(), tmp_path / "run"
+    study = StudyRecord("5a" * 32, "distaim", "stays", "alpha", at, StudyState.FINISHED, at)
+    (folder / "model").mkdir(parents=True)
+    for name in (TRANSCRIPT_FILE, *RESULT_FILES):
+        (folder / name).write_text(name)
+    for name in ("store/store.sqlite", "ledger.json", "../tls/own.key"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("SECRET")
+    made = Served(folder, ClosedResults("alpha", lambda study: folder), study)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        found = await made.results.answer(made.study, request)
+        return found or web.Response(status=410)
+
+    server = await asyncio.get_running_loop().create_server(web.Server(answer), "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield made
+    server.close()
+
+
+async def test_a_finished_study_gives_its_public_files_and_no_other(served: Served) -> None:
+    base = result_path("stays")
+    status, body = await served.get(base)
+    assert status == 200
+    for name in (TRANSCRIPT_FILE, *RESULT_FILES):
+        assert f'"{name}": {len(name)}'.encode() in body
+        assert await served.get(f"{base}/{name}") == (200, name.encode())
+    for name in (*SECRETS, "", "model", "result.json"):
+        status, body = await served.get(f"{base}/{name}")
+        assert status in (404, 410), name
+        assert b"SECRET" not in body
+    (served.folder / "report.json").unlink()
+    (served.folder / "report.json").symlink_to(served.folder / "ledger.json")
+    assert (await served.get(f"{base}/report.json"))[0] == 404
+
+
+@pytest.mark.parametrize("state", [s for s in StudyState if s is not StudyState.FINISHED])
+async def test_a_study_that_is_not_finished_gives_none(served: Served, state: StudyState) -> None:
+    served.study = replace(served.study, state=state)
+    for path in (result_path("stays"), f"{result_path('stays')}/{TRANSCRIPT_FILE}"):
+        assert await served.get(path) == (410, b"")
+
+
+async def test_transfers_are_bounded_and_each_chunk_in_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_TRANSFERS", 1)
+    monkeypatch.setattr(module, "_CHUNK_S", 0.3)
+    (served.folder / "synthetic.csv").write_bytes(bytes(1 << 26))
+    url = f"{served.url}{result_path('stays')}/synthetic.csv"
+    async with aiohttp.ClientSession() as session, session.get(url) as slow:
+        assert slow.status == 200
+        status, _ = await served.get(f"{result_path('stays')}/report.json")
+        assert status == 503
+        # Nothing is read: the server gives it up, and takes the next.
+        async with asyncio.timeout(10):
+            while served.results.transfers:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert (await served.get(f"{result_path('stays')}/report.json"))[0] == 200
+
+
+def _listing(agreed: Config, **changes: object) -> ServerAnswer:
+    says = {"config": agreed.digest(), "files": {TRANSCRIPT_FILE: 3}, "removed": {}}
+    return ServerAnswer(agreed.parties[0], says | changes, status=200)
+
+
+def test_a_listing_is_believed_in_nothing_that_leads_elsewhere() -> None:
+    config = make_config()
+    files = {TRANSCRIPT_FILE: 3, "../own.key": 1, "report.json": -1, "report.html": "x"}
+    assert dict(client._require(config, _listing(config, files=files)).sizes) == {
+        TRANSCRIPT_FILE: 3
+    }
+    for changes, said in (
+        ({"config": "0" * 64}, "another configuration"),
+        ({"files": {}}, "has no transcript"),
+        ({"files": []}, "lists no files"),
+        ({"files": {}, "removed": {"transcripts": "2026\x1b[2J"}}, r"at 2026\?\[2J"),
+    ):
+        with pytest.raises(ResultMissing, match=said):
+            client._require(config, _listing(config, **changes))
+    with pytest.raises(NotYet):
+        client._require(config, ServerAnswer(config.parties[0], None, "is away", 0))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+async def test_a_file_of_another_size_is_not_kept(
+    served: Served, tmp_path: Path, size: int
+) -> None:
+    (served.folder / TRANSCRIPT_FILE).write_text("abc")
+    target = tmp_path / "file"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{served.url}{result_path('stays')}/{TRANSCRIPT_FILE}") as response,
+    ):
+        with pytest.raises(NotYet, match="other than its"):
+            await client._write(response, target, size, what="it")
+    assert not any("file" in name for name in os.listdir(tmp_path))
