@@ -50,14 +50,14 @@ from parties.storage.files import disk_errors, write_atomic
 from protocols.mesh import key_hash
 
 MAX_WAITING = 1000
-MAX_WAITING_AT_ADDRESS = 100
+MAX_WAITING_AT_ADDRESS = 200
 EXPIRES_S = 14 * 86_400.0
 """Time after which a request expires that nobody has asked about, in seconds."""
-MAX_CONNECTIONS_A_MINUTE = 120
+MAX_CONNECTIONS_A_MINUTE = 600
 """Maximum number of connections from one address in a minute."""
 _MAX_ADDRESSES = 4096
 _WINDOW_S = 60.0
-_REQUEST_S = 20.0
+_REQUEST_S = 10.0
 """Maximum time of a connection in seconds."""
 _FOLDER = "admission"
 _FROM = "# from "

@@ -367,7 +367,7 @@ async def _study(request: web.Request) -> web.Response:
             "requests": [
                 each.to_dict()
                 for each in await service.admission.all(study)
-                if each.state is ApplicantState.PENDING
+                if each.state is ApplicantState.PENDING and study.state not in ENDED
             ],
             "alike": await _same_name_studies(service, study),
             "history": [entry.to_dict() for entry in entries],

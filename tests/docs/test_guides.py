@@ -53,6 +53,7 @@ def test_guides_commands_run_in_their_order(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name",
     [n for n, bs in sessions().items() if n in LONG or any("slow" in b.options for b in bs)],

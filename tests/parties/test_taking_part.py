@@ -12,12 +12,17 @@ from pathlib import Path
 import pytest
 
 from parties.foundation.exit_codes import Status
+from parties.identity.tls import Authority
 from tests.parties.commands import ROOT
 from tests.parties.serving import LIMIT_S, Cluster, Serve, cluster, syncret
 from tests.parties.small import write_small
-from tests.until import nothing_runs
+from tests.until import nothing_runs, until
 
 pytestmark = pytest.mark.timeout(300)
+
+
+JOINING: "list[subprocess.Popen[str]]" = []
+"""Owners' commands, which end with the tests of this file."""
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +31,9 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("taking-part")
     with cluster(folder, "--max-running", "2") as made:
         yield made
+        for process in JOINING:
+            process.kill()
+            process.communicate()
         for serve in made.serves:
             assert serve.end() == int(Status.TERMINATED), serve.log
     nothing_runs(folder)
@@ -57,17 +65,11 @@ def test_an_owner_fetches_the_result_and_its_audit_and_a_server_does_the_same(
         names = set(bundle.namelist())
     assert {f"transcripts/party-{pid}.jsonl" for pid in range(3)} < names
     assert {"synthetic.csv", "model/model.json", "report.html", "certificates/alpha.crt"} < names
-    # Again it fetches nothing anew, and makes the same file.
-    first = (north / "fetched.zip").read_bytes()
-    result(north, "fetched", "--out", "again.zip")
-    assert (north / "again.zip").read_bytes() == first
     # The lead has what the others have by the protocol, and so has a server without table and model.
     for serve in (three.serves[0], three.serves[2]):
         zipped = three.folder / f"{serve.folder.name}.zip"
         serve.command("study", "result", digest, "--out", str(zipped))
-        syncret("audit", zipped.name, "--config", "study-fetched/fetched.toml", cwd=three.folder)
-        with zipfile.ZipFile(zipped) as bundle:
-            assert set(bundle.namelist()) == names
+        assert zipped.read_bytes() == (north / "fetched.zip").read_bytes()
         assert "collected the result" in serve.command("study", "show", digest)
         folder = Path(serve.get(f"/studies/{digest}")["folder"]) / "run"
         assert (folder / "bundle.zip").exists()
@@ -110,7 +112,7 @@ def owner_by_invitation(
     _, table = write_small(host)
     (host / "small.toml").unlink()
     command = [sys.executable, "-m", "parties", "join", str(invitation), "--data", str(table)]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*command, "--name", name, *more],
         cwd=host,
         stdin=subprocess.DEVNULL,
@@ -123,6 +125,8 @@ def owner_by_invitation(
             "SYNCRET_BUDGET": str(host / "budget.sqlite"),
         },
     )
+    JOINING.append(process)
+    return process
 
 
 def waiting(serve: Serve, digest: str, *names: str) -> dict[str, dict[str, str]]:
@@ -136,10 +140,17 @@ def waiting(serve: Serve, digest: str, *names: str) -> dict[str, dict[str, str]]
     raise AssertionError(f"{names} are not all in {found}")
 
 
+def authority_of(three: Cluster) -> Path:
+    """The authority of studies with invitations, whose owners have keys of their own."""
+    return three.folder / "inviting-authority"
+
+
 def propose_and_invite(three: Cluster, run: str) -> tuple[str, Path]:
     """A study that nobody is admitted to yet, and the invitation."""
     path, out = three.study(run), three.folder / f"study-{run}"
-    arguments = ("--authority", str(three.folder / "authority"), "--out", str(out), "--json")
+    if not authority_of(three).exists():
+        Authority.make(authority_of(three), 10)
+    arguments = ("--authority", str(authority_of(three)), "--out", str(out), "--json")
     said = three.serves[0].command("study", "propose", str(path), *arguments)
     for serve in three.serves:
         serve.until_state(run, "proposed")
@@ -163,7 +174,7 @@ def test_one_command_goes_from_the_invitation_to_the_audited_result(three: Clust
         assert {each["state"] for each in found.values()} == {"pending"}
     assert words["north"].split()[0] in alpha.command("study", "requests", digest)
     for name in joining:
-        authority = ("--authority", str(three.folder / "authority"))
+        authority = ("--authority", str(authority_of(three)))
         said = alpha.command("study", "admit", digest, words[name], *authority)
         assert f"{name} is admitted" in said
     # They wait for the operators' approval, send, and wait for the end.
@@ -211,13 +222,13 @@ def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Clust
     arguments = ("study", "admit", digest, true["words"], "--dir", str(alpha.folder))
     said = syncret(*arguments, "--authority", str(other), cwd=three.folder, status=Status.CONFIG)
     assert "none of the run's authority" in said
-    said = alpha.command(*arguments[:4], "--authority", str(three.folder / "authority"))
+    said = alpha.command(*arguments[:4], "--authority", str(authority_of(three)))
     assert "north is admitted" in said
     # The name is given away: the authority refuses the stranger, and so does the operator.
     fake = next(each for each in found if each != true)
     arguments = ("study", "admit", digest, fake["words"], "--dir", str(alpha.folder))
     said = syncret(
-        *arguments, "--authority", str(three.folder / "authority"),
+        *arguments, "--authority", str(authority_of(three)),
         cwd=three.folder, status=Status.CERTIFICATE,
     )  # fmt: skip
     assert "admitted already, with another key" in said
@@ -236,6 +247,24 @@ def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Clust
     out, errors = late.communicate(timeout=LIMIT_S)
     assert late.returncode == Status.NOT_YET, (out, errors)
     assert "has not begun" in errors
+
+
+def test_what_was_charged_comes_back_where_the_study_ends_without_a_result(three: Cluster) -> None:
+    digest, invitation = propose_and_invite(three, "ended")
+    alpha = three.serves[0]
+    joining = owner_by_invitation(three, "north", invitation, "--yes")
+    words = waiting(alpha, digest, "north")["north"]["words"]
+    authority = ("--authority", str(authority_of(three)))
+    alpha.command("study", "admit", digest, words, *authority)
+    three.approve(digest)
+    until(lambda: next((three.folder / "invited-north").glob(".ended.north.*"), None), "it is sent")
+    alpha.until_state("ended", "running")
+    until(lambda: alpha.get(f"/studies/{digest}/status")["owners"]["here"], "north is here")
+    alpha.command("study", "cancel", digest, "--yes")
+    out, errors = joining.communicate(timeout=LIMIT_S)
+    assert joining.returncode == Status.NOT_ENROLLED, (out, errors)
+    assert "ended has no result" in errors
+    assert "run ended is over" in out
 
 
 def test_an_invited_owner_is_asked_or_says_yes(three: Cluster) -> None:
