@@ -67,12 +67,15 @@ def _queries(study: Study) -> str:
 
 def _release(config: Config) -> str:
     run = config.run
+    terms = (
+        "" if run.terms is None else " Terms of use go with the table, which the configuration has."
+    )
     unit = "each person in your table" if run.unit == PERSON else "each row of your table"
     return (
         f"What comes out is a synthetic table, with epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for "
         f"{unit}, "
         "whatever the other owners send. It goes to everybody who takes part, with its model, a report and what an "
-        "audit reads; your name is in them. Your rows are deleted at the study's end."
+        f"audit reads; your name is in them.{terms} Your rows are deleted at the study's end."
     )
 
 

@@ -18,7 +18,7 @@ from parties.foundation.untrusted_text import printable
 from parties.identity.study_setup import CERTIFICATES
 from parties.identity.tls import load_identity
 from parties.local.processes import Supervision
-from parties.mpc.submission.result import OwnServer, await_result, fetch_result
+from parties.mpc.submission.result import OwnServer, obtain_result
 from parties.session.owner import owner_files
 from parties.storage.files import disk_errors, write_atomic
 
@@ -123,8 +123,7 @@ def fetched_result(
     server = None if own is None else _own_server(config, files, own)
 
     async def fetch(supervision: Supervision) -> None:
-        await await_result(config, files, wait_s=wait_s, progress=progress)
-        await fetch_result(config, files, folder, own=server)
+        await obtain_result(config, files, folder, own=server, wait_s=wait_s, progress=progress)
 
     run_supervised(fetch, watch_stdin=False, events=None)
     _copy_certificates(config, files, folder)

@@ -75,7 +75,7 @@ class ResultCollection:
         folder = self.studies.folder(study)
         command = [sys.executable, "-m", "parties", "result", str(folder.config.absolute())]
         command += ["--own", str(folder.work.absolute())]
-        command += ["--out", str((folder.work / BUNDLE).absolute())]
+        command += ["--wait", "60", "--out", str((folder.work / BUNDLE).absolute())]
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,

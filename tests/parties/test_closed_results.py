@@ -16,6 +16,7 @@ from parties.foundation.exit_codes import NotYet
 from parties.mpc.submission import result as client
 from parties.mpc.submission.http_api import RESULT_FILES, TRANSCRIPT_FILE, result_path
 from parties.mpc.submission.status import ServerAnswer
+from parties.observability.events import Progress
 from parties.service import closed_results as module
 from parties.service.closed_results import ClosedResults
 from parties.service.studies import StudyRecord, StudyState, utc_now
@@ -141,3 +142,27 @@ async def test_a_file_of_another_size_is_not_kept(
         with pytest.raises(NotYet, match="other than its"):
             await client._write(response, target, size, what="it")
     assert not any("file" in name for name in os.listdir(tmp_path))
+
+
+async def test_a_server_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+
+    async def ready(*given: object, **more: object) -> None: ...
+
+    async def busy(*given: object, **more: object) -> list[str]:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise NotYet("busy")
+        return []
+
+    monkeypatch.setattr(client, "await_result", ready)
+    monkeypatch.setattr(client, "fetch_result", busy)
+    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
+    given = (make_config(), None, Path())
+    await client.obtain_result(*given, own=None, wait_s=10, progress=Progress())  # type: ignore[arg-type]
+    assert tries == 3
+    tries = 0
+    with pytest.raises(NotYet, match="busy"):
+        await client.obtain_result(*given, own=None, wait_s=0, progress=Progress())  # type: ignore[arg-type]
+    assert tries == 1

@@ -37,7 +37,7 @@ MAX_FILE_BYTES = 1 << 32
 _CHUNK = 1 << 18
 _SILENCE_S = 60.0
 """Maximum time in seconds without a byte of a file."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _ASK_S = 20.0
 """Maximum time in seconds for a server's answer to a question."""
 
@@ -59,17 +59,51 @@ class OwnServer:
     folder: Path
 
 
-async def await_result(
-    config: Config, files: CertificateFiles, *, wait_s: float, progress: Progress
+async def obtain_result(
+    config: Config,
+    files: CertificateFiles,
+    out: Path,
+    *,
+    own: OwnServer | None,
+    wait_s: float,
+    progress: Progress,
 ) -> None:
-    """Waits until the three servers have the result. ``wait_s`` bounds the time; each server is asked at intervals.
+    """Waits for the result, and fetches it into the folder ``out``; a server that is busy or away is tried again.
+
+    Raises as ``await_result`` and ``fetch_result``, NotYet after ``wait_s`` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, pause_s = loop.time() + wait_s, _FIRST_PAUSE_S
+    while True:
+        left = max(0.0, deadline - loop.time())
+        try:
+            await await_result(config, files, own=own, wait_s=left, progress=progress)
+            await fetch_result(config, files, out, own=own)
+        except NotYet:
+            if loop.time() + pause_s > deadline:
+                raise
+        else:
+            return
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def await_result(
+    config: Config,
+    files: CertificateFiles,
+    *,
+    own: OwnServer | None,
+    wait_s: float,
+    progress: Progress,
+) -> None:
+    """Waits until the servers have the result, for ``wait_s`` seconds at most; a server does not ask itself.
 
     Raises ResultMissing for a study that ended otherwise, NotYet, CertificateError, ConfigError.
     """
     loop = asyncio.get_running_loop()
     deadline, pause_s, said = loop.time() + wait_s, _FIRST_PAUSE_S, ""
     while True:
-        problem = await _problem(config, files)
+        problem = await _problem(config, files, own)
         if not problem:
             return
         if problem != said:
@@ -115,9 +149,11 @@ async def fetch_result(
     return done
 
 
-async def _problem(config: Config, files: CertificateFiles) -> str:
+async def _problem(config: Config, files: CertificateFiles, own: OwnServer | None) -> str:
     """Returns why the result cannot be fetched now; empty if it can. Raises ResultMissing."""
-    parties = config.require_parties()
+    parties = [
+        party for pid, party in enumerate(config.require_parties()) if own is None or pid != own.pid
+    ]
     heard = await asyncio.gather(*(_run_state(config, party, files) for party in parties))
     over = [each for each in heard if each.status == HTTPStatus.GONE]
     finished = [each for each in heard if each.status == HTTPStatus.OK]
