@@ -1,6 +1,5 @@
 """Command `study`: an operator's actions on the studies of a running service."""
 
-import base64
 import shlex
 import shutil
 import sys
@@ -20,7 +19,11 @@ from parties.config import Config, load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.identity.invitation import SUFFIX, make_invitation
-from parties.identity.join_documents import JoinRequest, fingerprint_lines, fingerprint_words
+from parties.identity.join_documents import (
+    fingerprint_lines,
+    fingerprint_words,
+    parse_admission_request,
+)
 from parties.identity.study_setup import create_study, issue_certificate
 from parties.storage.files import atomic_replacement, disk_errors, write_new
 
@@ -351,10 +354,10 @@ def admit(
     name that goes into it is the request's, and is shown: admit nobody whose name and words you have not heard from a
     person that you know.
     """
-    item = _request_of(study, words, folder)
-    request = JoinRequest(item["name"], base64.b64decode(item["public"]))
-    if request.key != item["key"]:
-        raise ServiceRefused("the request's key is not the one of its words", Status.PROTOCOL)
+    # Name and key are the signed ones, whatever the server shows beside them.
+    request = parse_admission_request(str(_request_of(study, words, folder)["request"]).encode())
+    if _one_line(words) not in (fingerprint_words(request.key), request.key):
+        raise ServiceRefused("the request is of another key than its words", Status.PROTOCOL)
     pem = issue_certificate(request, authority=authority, valid_days=days)
     answer = service_answer(
         folder, "POST", f"{_target(study)}/admit", {"certificate": pem.decode()}
@@ -383,9 +386,13 @@ def refuse(study: str, words: str, folder: Path, *, as_json: bool) -> None:
         say(f"the request of {answer['name']} is refused")
 
 
+def _one_line(words: str) -> str:
+    return " ".join(words.lower().split())
+
+
 def _request_of(study: str, words: str, folder: Path) -> Mapping[str, Any]:
     """Returns the request with these words, or this key. Raises ServiceRefused."""
-    wanted = " ".join(words.lower().split())
+    wanted = _one_line(words)
     found = service_answer(folder, "GET", f"{_target(study)}/requests")["requests"]
     for item in found:
         if wanted in (fingerprint_words(item["key"]), item["key"]):

@@ -75,12 +75,13 @@ class ApplicantState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """An owner's ``request``, the address ``remote`` that it came from (empty: unknown), and what became of it.
+    """An owner's ``request`` with its signed ``text``, the address ``remote`` that it came from, and what became of it.
 
     ``first`` and ``seen`` are the times of its first and latest arrival, in seconds since the epoch.
     """
 
     request: AdmissionRequest
+    text: str
     remote: str
     first: float
     seen: float
@@ -92,6 +93,7 @@ class Applicant:
         return {
             **self.request.fields(),
             "words": fingerprint_words(self.request.key),
+            "request": self.text,
             "remote": self.remote,
             "state": self.state.value,
             "first": iso_time(self.first),
@@ -141,7 +143,7 @@ class Applicants:
                 self._folder.mkdir(exist_ok=True, mode=0o700)
             origin = f"{_FROM}{remote}\n".encode()
             write_atomic(self._path(request.key, _REQUEST), origin + text)
-            known = Applicant(request, remote, now, now)
+            known = Applicant(request, text.decode(), remote, now, now)
         elif known.request.name != request.name:
             raise OtherName(f"this key has asked by the name {known.request.name!r}")
         elif now - known.seen > _WINDOW_S:
@@ -229,7 +231,7 @@ def _stored(path: Path) -> Applicant:
     origin, _, text = path.read_bytes().partition(b"\n")
     request, seen = parse_admission_request(text), path.stat().st_mtime
     remote = origin.decode("ascii", errors="replace").removeprefix(_FROM)
-    found = Applicant(request, remote, seen, seen)
+    found = Applicant(request, text.decode(), remote, seen, seen)
     certificate = path.with_suffix(_CERTIFICATE)
     if certificate.exists():
         pem = certificate.read_text(encoding="ascii")

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from parties.cli import study as commands
 from parties.config import CertificateFiles, Config
 from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import CertificateError
@@ -386,7 +388,7 @@ async def test_a_lying_server_admits_nobody(
         "nonsense",
     ]
     for lie in lies:
-        told = Applicant(north[0], "", 0, 0, ApplicantState.ADMITTED, lie)
+        told = Applicant(north[0], "", "", 0, 0, ApplicantState.ADMITTED, lie)
         monkeypatch.setattr(Applicants, "apply", lambda *given, told=told: told)
         with pytest.raises(NotYet):
             await alpha.ask(north)
@@ -429,3 +431,38 @@ async def test_a_connection_that_dawdles_is_ended(
         writer.close()
     with pytest.raises(NotYet, match="waits at alpha"):
         await alpha.ask(asked(tmp_path / "north", study=digest))
+
+
+@pytest.mark.parametrize("change", ["name", "key", "request"])
+def test_a_coordinators_own_server_puts_no_other_name_or_key_under_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """The words of north were heard: nobody but north is certified, whatever the server shows."""
+    north, south = asked(tmp_path / "north"), asked(tmp_path / "south", "south")
+    shown = {
+        each[0].name: Applicant(each[0], each[1].decode(), "", 0, 0).to_dict()
+        for each in (north, south)
+    }
+    lie = {**shown["north"], change: shown["south"][change]}
+    if change == "request":
+        lie["request"] = str(shown["south"]["request"]).replace("south", "north")
+    Authority.make(tmp_path / "authority", 10)
+    posted: list[str] = []
+
+    def answer(folder: Path, method: str, target: str, document: object = None) -> object:
+        if method == "POST":
+            posted.append(str(document))
+            return {"name": "north"}
+        return {"requests": [lie]}
+
+    monkeypatch.setattr(commands, "service_answer", answer)
+    words = str(shown["north"]["words"])
+    arguments = ["admit", "stays", words, "--authority", str(tmp_path / "authority")]
+    done = CliRunner().invoke(commands.study, arguments)
+    issued = tmp_path / "authority" / "issued"
+    names = sorted(path.stem for path in issued.glob("*")) if issued.exists() else []
+    if change == "name":
+        assert (done.exit_code, names) == (0, ["north"])
+    else:
+        assert done.exit_code != 0
+        assert (names, posted) == ([], [])
