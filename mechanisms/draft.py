@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
+from mechanisms.bands import in_order
 from mechanisms.constraints.proposing import Proposal, proposals
 from mechanisms.date_patterns import Pattern
 from mechanisms.digits import (
@@ -82,9 +83,9 @@ from mechanisms.recognising import (
 from mechanisms.recognising_moments import MomentReading, read_moments
 from mechanisms.scale_free import form_of_bounds
 from mechanisms.source import TableSource
-from mechanisms.spelling import Clock, Numeral, spelling_of
+from mechanisms.spelling import FRACTION, Clock, Numeral, spelling_of
 from mechanisms.split_columns import NO, YES, SplitColumn
-from mechanisms.split_draft import separator_of, split_of
+from mechanisms.split_draft import range_of, separator_of, split_of
 from mechanisms.table import as_modelled
 from mechanisms.text_format import TextFormat
 from mechanisms.text_table import TextTable, and_list
@@ -347,9 +348,11 @@ def _split(
         if reading is None and not word:
             return None, []
         parts.append(_Read(values, reading))
-    # Numbers of cases (2021-4711) are identifiers.
-    whole = all(isinstance(part.draft(), Integer) for part in parts)
-    if whole and not texts.strip("- "):
+    # Numbers of cases (2021-4711) are identifiers, unless they are ranges.
+    drafted = [part.draft() for part in parts]
+    # A sign of their own, such as that of per cent or a clock's, makes them no numbers of anything.
+    whole = all(isinstance(each, Integer) and not each.form.strip("+-0#.,;' ") for each in drafted)
+    if whole and not texts.strip("- ") and range_of(split.column, column.counts) != split:
         return None, []
     # So are numbers of telephones, (030) 555-1234.
     words = any(map(str.isalpha, texts)) or "°" in texts
@@ -485,7 +488,7 @@ def _draft_column(column: _Column, reading: _Reading | None) -> Column:
     if isinstance(reading, NumberReading):
         with contextlib.suppress(DomainError):
             return _draft_numbers(column, reading)
-    categories = tuple(sorted(column.values))
+    categories = in_order(column.counts)
     missing = column.missing and not all(value in KNOWN_MISSING for value in column.counts)
     if len(categories) > MANY_CATEGORIES and code_shaped(column.counts):
         return _draft_codes(column, categories)
@@ -529,13 +532,16 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     else:
         reals = {value: x for value in counts if (x := parse_number(value)) is not None}
         drafted = _draft_real(numbers, reals, reading)
-    clock = spelling_of(reading.form) if reading.form else None
-    if isinstance(clock, Clock):
+    spelling = spelling_of(reading.form) if reading.form else None
+    if isinstance(spelling, Clock) and spelling.letters[-1] != FRACTION:
         # Minutes and seconds have endings of an hour's or a minute's, hours and days none.
-        sixty = clock.letters[-1] in "MS"
+        sixty = spelling.letters[-1] in "MS"
         apart = set(map(int, drafted.atoms))
         ends = endings_of(_rows_of(numbers, whole), apart, clock=True) if sixty else ()
         drafted = replace(drafted, endings=ends)
+    if isinstance(spelling, Numeral) and spelling.scale:
+        # The decimals before a word decide on the last digits.
+        drafted = replace(drafted, endings=())
     return replace(drafted, form=reading.form, marks=reading.marks)
 
 

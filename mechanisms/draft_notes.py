@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.numbers import Integer, Real
-from mechanisms.spelling import Clock, spelling_of
+from mechanisms.spelling import FRACTION, Clock, spelling_of
 from mechanisms.split_columns import SplitColumn
 from mechanisms.text_table import and_list, shown
 from mechanisms.written import parse_number, parse_whole
@@ -82,6 +82,7 @@ def _clock_words(form: str) -> str:
     if not isinstance(spelling, Clock):
         return ""
     words = {"D": "days", "H": "hours", "M": "minutes", "S": "seconds"}
+    words[FRACTION] = f"10^-{spelling.decimals} seconds"
     units = and_list(words[letter] for letter in spelling.letters)
     return f" ({units}; numbers count {words[spelling.letters[-1]]})"
 

@@ -19,6 +19,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 
@@ -58,7 +59,7 @@ from mechanisms.private_bins import (
 )
 from mechanisms.sampling import PublicGenerator
 from mechanisms.scale_free import number_starts
-from mechanisms.spelling import Clock, plain_number, spelling_of, spelt_number
+from mechanisms.spelling import FRACTION, Clock, Numeral, plain_number, spelling_of, spelt_number
 from mechanisms.written import (
     first_multiple,
     last_multiple,
@@ -490,7 +491,8 @@ def _check_written(column: Integer | Real) -> None:
 def number_endings(column: Integer | Real) -> Endings:
     """Returns the last digits that a column's numbers have; it has ``endings``."""
     clock = spelling_of(column.form) if column.form else None
-    return Endings(column.name, column.endings, isinstance(clock, Clock))
+    sixty = isinstance(clock, Clock) and clock.letters[-1] != FRACTION
+    return Endings(column.name, column.endings, sixty)
 
 
 def _as_in(column: Integer | Real) -> str:
@@ -508,8 +510,35 @@ def _written(
         ranges = np.array(cells.ranges, np.int64)[codes]
         numbers = number_endings(column).moved(numbers, ranges, cells.atoms, generator)
     drawn = numbers.tolist()
+    spelling = spelling_of(column.form) if column.form else None
+    if isinstance(spelling, Numeral) and spelling.scale:
+        drawn = _on_steps(column, spelling, drawn, codes.tolist())
     texts = {number: column.text_of(number) for number in dict.fromkeys(drawn)}
     return np.array([texts[number] for number in drawn], object)
+
+
+def _on_steps(
+    column: Integer | Real, numeral: Numeral, drawn: Sequence[int], codes: Sequence[int]
+) -> list[int]:
+    """Returns the numbers that are written with the decimals of ``numeral``, each the nearest of its cell.
+
+    A number stays where its cell has none, apart from those that are cells of themselves.
+    """
+    if isinstance(column, Real) and (column.decimals is None or column.digits is not None):
+        return list(drawn)
+    places = column.places if isinstance(column, Real) else 0
+    cells, moved = column.cells, dict[tuple[int, int], int]()
+    for number, code in dict.fromkeys(zip(drawn, codes, strict=True)):
+        step = int(numeral.step(Decimal(number).scaleb(-places)).scaleb(places))
+        low, high = cells.ranges[code]
+        near = [number // step * step + shift for shift in (0, step)] if step > 1 else []
+        near = [
+            each
+            for each in near
+            if low <= each <= high and (each not in cells.atoms or cells.atoms[each] == code)
+        ]
+        moved[number, code] = min(near, key=lambda each: abs(each - number), default=number)
+    return [moved[each] for each in zip(drawn, codes, strict=True)]
 
 
 def _drawn(

@@ -20,6 +20,7 @@ from mechanisms.spelling import (
     THOUSANDS,
     Clock,
     Numeral,
+    Scale,
     Spelling,
     ascii_digits,
     groups_regex,
@@ -86,13 +87,19 @@ _DOUBLE, _FEWEST_PLAIN = 16, 4
 """Exponent from which programs write a double with a power of ten, and the least one with which some do."""
 _MINUS = "-\u2212"
 _PLUS = "+"
-_DURATION = re.compile(r"(\d+)( ?)([A-Za-z]+)([ ,]*)", re.ASCII)
+_DURATION = re.compile(r"(\d+)((?:\.\d{1,9})?)( ?)([A-Za-z]+)([ ,]*)", re.ASCII)
 _OF_TWELVE = re.compile(r"(\d{1,2}):\d{2}(:\d{2})?( ?)([AP]M|[ap]m|[AP]\.M\.|[ap]\.m\.)", re.ASCII)
 _ISO_DURATION = re.compile(
-    r"-?P(?:(?P<D>\d+)D)?(?P<T>T)?(?:(?P<H>\d+)H)?(?:(?P<M>\d+)M)?(?:(?P<S>\d+)S)?", re.ASCII
+    r"-?P(?:(?P<D>\d+)D)?(?P<T>T)?(?:(?P<H>\d+)H)?(?:(?P<M>\d+)M)?(?:(?P<S>\d+)(?:(?P<point>[.,])(?P<F>\d{1,9}))?S)?",
+    re.ASCII,
 )
 _CLOCK = re.compile(
     r"-?(?:(\d+)( ?d(?:ays?)?,? ))?(\d+)(:| ?[hH] ?|時)(\d\d)(:\d\d)?( ?(?:Uhr|[hH]|hrs?|Std\.?|分))?",
+    re.ASCII,
+)
+_OF_SECONDS = re.compile(
+    r"-?(?:(?P<D>\d+)(?P<days> ?d(?:ays?)?,? ))?(?:(?P<H>\d+):)?(?P<M>\d+)(?P<colon>[:'\u2032])(?P<S>\d\d)"
+    r"(?:(?P<point>[.,\"\u2033])(?P<F>\d{1,9}))?",
     re.ASCII,
 )
 _SIDES, _NEGATIVE = {"N": "S", "S": "N", "E": "W", "O": "W", "W": "EO"}, "SW"
@@ -107,6 +114,77 @@ _UNIT_WORDS = {
     "M": ("m", "min", "minute"),
     "S": ("s", "sec", "second"),
 }
+_SCALES: Mapping[str, int] = {
+    **{"k": 3, "K": 3, "M": 6, "G": 9, "T": 12},
+    **{
+        "m": 6,
+        "mm": 6,
+        "MM": 6,
+        "Mn": 6,
+        "mn": 6,
+        "b": 9,
+        "B": 9,
+        "bn": 9,
+        "Bn": 9,
+        "t": 12,
+        "tn": 12,
+        "Tn": 12,
+    },
+    **{
+        "thousand": 3,
+        "million": 6,
+        "billion": 9,
+        "trillion": 12,
+        "mill": 6,
+        "Mill": 6,
+        "mln": 6,
+        "bln": 9,
+    },
+    **{
+        "Tsd": 3,
+        "tsd": 3,
+        "Mio": 6,
+        "mio": 6,
+        "Mrd": 9,
+        "mrd": 9,
+        "Bio": 12,
+        "Tsd.": 3,
+        "Mio.": 6,
+        "Mrd.": 9,
+    },
+    **{
+        "Md": 9,
+        "Mds": 9,
+        "mld": 9,
+        "mil": 3,
+        "mila": 3,
+        "tys": 3,
+        "tis": 3,
+        "тыс": 3,
+        "млн": 6,
+        "млрд": 9,
+    },
+    **{
+        "тыс.": 3,
+        "millones": 6,
+        "milhões": 6,
+        "lakh": 5,
+        "Lakh": 5,
+        "lac": 5,
+        "L": 5,
+        "crore": 7,
+        "Crore": 7,
+        "Cr": 7,
+    },
+    **{"千": 3, "万": 4, "萬": 4, "億": 8, "亿": 8, "兆": 12, "천": 3, "만": 4, "억": 8},
+}
+"""Words that scale the number before them, and their powers of ten."""
+_PLAIN = (("", "."), ("", ","), (",", "."), (".", ","))
+"""Signs of thousands and decimals beside words that scale."""
+MOST_SCALE = 5
+"""Most texts behind numbers that scale them; rarer ones are marks."""
+_PREFIXES = frozenset("kKMGT")
+"""Words that scale a unit behind them, too: kW, MB."""
 _SEPARATORS = (
     ("", ".", False),
     (",", ".", False),
@@ -147,7 +225,7 @@ def read_numbers(
         return _of_script(counts, zero, dotted_thousands=dotted_thousands)
     found = _pointed_times(counts) or _bare(counts, dotted_thousands=dotted_thousands)
     if found is None and len(counts) > LEAST_VALUES:
-        found = _clock(counts) or _affixed(counts)
+        found = _clock(counts) or _scaled(counts) or _affixed(counts)
     if found is None or any(_has_leading_zero(plain) for plain in found.plain.values()):
         return None
     return found
@@ -305,7 +383,8 @@ def _with_decimals(numeral: Numeral, plain: Mapping[str, str]) -> Numeral:
 
 
 def _clock(counts: Mapping[str, int]) -> NumberReading | None:
-    for pattern in (_colons(counts), _halves(counts), _iso_durations(counts), _unit_words(counts)):
+    patterns = (_colons, _halves, _of_seconds, _iso_durations, _unit_words)
+    for pattern in (find(counts) for find in patterns):
         clock = Clock.parse(pattern) if pattern else None
         if clock is None:
             continue
@@ -335,6 +414,39 @@ def _colons(counts: Mapping[str, int]) -> str:
     commonest = found.most_common(1)[0][0] if found else ""
     unpadded = any(len(match[3]) == 1 for match, _ in matches)
     return commonest.replace("%H", "%-H") if unpadded else commonest
+
+
+def _of_seconds(counts: Mapping[str, int]) -> str:
+    """Returns the pattern of texts such as ``1:23.456`` and ``1 day, 0:01:23.5``; "" if none has such decimals."""
+    matches = [found for text in counts if (found := _OF_SECONDS.fullmatch(text))]
+    fraction = _fraction([found["F"] for found in matches])
+    if not fraction:
+        return ""
+    point, colon = (
+        Counter(found[part] for found in matches if found[part]).most_common(1)[0][0]
+        for part in ("point", "colon")
+    )
+    first = "H" if any(found["H"] for found in matches) else "M"
+    flag = "-" * any(len(found[first] or "00") == 1 for found in matches)
+    words = {found["days"] for found in matches if found["D"]}
+    days = f"%-D{max(words, key=len)}" if words else ""
+    if len(words) == 2:
+        days = days.replace("days", "day(s)")
+    if days and not all(found["D"] for found in matches):
+        days = f"[{days}]"
+    hours = f"%{flag}H:%M" if first == "H" else f"%{flag}M"
+    return f"{days}{hours}{colon}%S{fraction.replace('.', point, 1)}"
+
+
+def _fraction(decimals: Sequence[str | None]) -> str:
+    """Returns the directive of a second's decimals, with a point before it, by those of all texts; "" for none."""
+    given = [each for each in decimals if each]
+    if not given:
+        return ""
+    longest = max(map(len, given))
+    dropped = len(set(map(len, given))) > 1 and not any(each[-1] == "0" for each in given)
+    directive = f".%{'-' * dropped}{longest}f"
+    return directive if len(given) == len(decimals) else f"[{directive}]"
 
 
 def _halves(counts: Mapping[str, int]) -> str:
@@ -374,6 +486,10 @@ def _iso_durations(counts: Mapping[str, int]) -> str:
     written = ""
     for unit in units:
         part = f"%-{unit}{unit}"
+        of_seconds = [found for found in matches if found["S"]] if unit == "S" else []
+        if fraction := _fraction([found["F"] for found in of_seconds]):
+            point = next(found["point"] for found in of_seconds if found["F"])
+            part = f"%-S{fraction.replace('.', point, 1)}S"
         part = part if all(found[unit] for found in matches) else f"[{part}]"
         written += part + ("T" if unit == "D" else "")
     return f"P{'' if 'D' in units else 'T'}{written}"
@@ -383,16 +499,18 @@ def _unit_words(counts: Mapping[str, int]) -> str:
     """Returns the pattern of texts such as ``2h 5m``, with optional units in brackets; "" if there is none."""
     parts: dict[str, Counter[tuple[str, str]]] = {}
     texts, gap = 0, Counter[str]()
-    present = Counter[str]()
+    present, decimals = Counter[str](), list[str]()
     for text in counts:
         pieces = _DURATION.findall(text)
         if not pieces or "".join(map("".join, pieces)) != text:
             continue
         texts += 1
-        for _, blank, word, behind in pieces:
+        for _, fraction, blank, word, behind in pieces:
             unit = _unit_of(word)
-            if not unit:
+            if not unit or (fraction and unit != "S"):
                 return ""
+            if unit == "S":
+                decimals.append(fraction[1:])
             present[unit] += 1
             gap[behind] += bool(behind)
             parts.setdefault(unit, Counter())[(blank, word)] += 1
@@ -406,7 +524,8 @@ def _unit_words(counts: Mapping[str, int]) -> str:
         words = {word for _, word in parts[unit]}
         blank, word = parts[unit].most_common(1)[0][0]
         word = word.removesuffix("s") + "(s)" if len(words) == 2 else word
-        part = f"%-{unit}{blank}{word}" + (between if unit != order[-1] else "")
+        fraction = _fraction(decimals) if unit == "S" else ""
+        part = f"%-{unit}{fraction}{blank}{word}" + (between if unit != order[-1] else "")
         written.append(f"[{part}]" if present[unit] < texts else part)
     return "".join(written)
 
@@ -417,6 +536,92 @@ def _unit_of(word: str) -> str:
         if singular in words or (singular.endswith("s") and singular[:-1] in words[1:]):
             return unit
     return ""
+
+
+def _scaled(counts: Mapping[str, int]) -> NumberReading | None:
+    """Reads numbers of which some have a word that scales them: ``950``, ``1.2K``, ``3.4M``; ``350 W``, ``1.2 kW``."""
+    split = {text: found.groups() for text in counts if (found := _AFFIXED.fullmatch(text))}
+    if len(split) < len(counts) - MOST_MARKS:
+        return None
+    prefixes = Counter(before.removeprefix("-") for before, *_ in split.values())
+    behind = Counter[str]()
+    prefix = prefixes.most_common(1)[0][0] if prefixes else ""
+    for text, (before, core, after) in split.items():
+        if before.removeprefix("-") == prefix and any(_is_core(core, *signs) for signs in _PLAIN):
+            behind[after] += counts[text]
+    words, suffix = _scale_words([after for after, _ in behind.most_common(MOST_SCALE)])
+    if not words or not _is_affix(prefix, suffix.strip(" .")):
+        return None
+    cores: dict[str, tuple[str, int]] = {}
+    for text, (before, core, after) in split.items():
+        word = after.removesuffix(suffix) if after.endswith(suffix) else None
+        if word in words and before.removeprefix("-") == prefix:
+            cores[text] = (core, words[word])
+    found = [_with_scale(counts, Numeral(prefix, suffix), words, cores, signs) for signs in _PLAIN]
+    return max(filter(None, found), key=lambda reading: len(reading.plain), default=None)
+
+
+def _scale_words(behind: Sequence[str]) -> tuple[dict[str, int], str]:
+    """Returns the words among the texts behind numbers with their powers of ten, and what stands behind all of them."""
+    common = behind[0] if behind else ""
+    for text in behind:
+        while not text.endswith(common):
+            common = common[1:]
+    for start in range(len(common) + 1):
+        suffix = common[start:]
+        words = {text.removesuffix(suffix): 0 for text in behind}
+        unit = suffix[:1].isalpha()
+        for word in words:
+            known = not word.strip() or word.strip() in (_PREFIXES if unit else _SCALES)
+            words[word] = _SCALES.get(word.strip(), 0) if known else -1
+        powers = list(words.values())
+        if len(words) > 1 and min(powers) >= 0 and len(set(powers)) == len(powers):
+            # A word that scales is another one's relative: m alone is metres, and t tons.
+            small = {word.strip() for word in words if words[word]}
+            if small & {"m", "t", "b", "L"} and len(small) == 1:
+                continue
+            return words, suffix
+    return {}, ""
+
+
+def _with_scale(
+    counts: Mapping[str, int],
+    numeral: Numeral,
+    words: Mapping[str, int],
+    cores: Mapping[str, tuple[str, int]],
+    signs: tuple[str, str],
+) -> NumberReading | None:
+    """Returns the reading by one pair of thousands and decimal signs; None if texts would come back otherwise."""
+    thousands, decimal = signs
+    places = {power: set[int]() for power in words.values()}
+    for core, power in cores.values():
+        if _is_core(core, thousands, decimal):
+            places[power].add(len(core.partition(decimal)[2]))
+    scaled = set[int]().union(*(found for power, found in places.items() if power))
+    if not scaled:
+        return None
+    fixed = len(scaled) == 1
+    scale = Scale(
+        tuple(sorted(words.items(), key=lambda item: item[1])),
+        alike=bool(max(scaled)) and fixed and places.get(0) == scaled,
+    )
+    used = thousands and any(thousands in core for core, _ in cores.values())
+    numeral = replace(
+        numeral,
+        thousands=thousands if used else "",
+        decimal=decimal if max(scaled) or used else ".",
+        least=min(scaled),
+        more=max(scaled) - min(scaled),
+        scale=scale,
+    )
+    read = {text: numeral.read(text) for text in cores}
+    plain = {
+        text: number
+        for text, number in read.items()
+        if number is not None and numeral.write(number) == text
+    }
+    marks = marks_among(counts, set(plain)) if plain else None
+    return None if marks is None else NumberReading(plain, numeral, marks)
 
 
 def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
@@ -500,6 +705,11 @@ def _separated(
 def _core_regex(thousands: str, decimal: str, pairs: bool) -> re.Pattern[str]:
     groups = rf"(?!0){groups_regex(thousands, pairs=pairs)}|\d{{1,3}}" if thousands else r"\d+"
     return re.compile(rf"(?:{groups})(?:{re.escape(decimal)}\d+)?", re.ASCII)
+
+
+def _is_core(core: str, thousands: str, decimal: str) -> bool:
+    """Returns whether digits are a number with these signs."""
+    return _core_regex(thousands, decimal, pairs=False).fullmatch(core) is not None
 
 
 def _without_sign(before: str, behind: str) -> tuple[str, str]:

@@ -117,7 +117,9 @@ def whole_bounds(form: str) -> tuple[int, int]:
     spelling = spelling_of(form) if form else None
     if not isinstance(spelling, Clock):
         return -LARGEST_WHOLE, LARGEST_WHOLE
-    return 0, ((spelling.day or 0) - 1 if spelling.within_a_day else LARGEST)
+    if spelling.within_a_day:
+        return 0, (spelling.day or 0) - 1
+    return 0, LARGEST_WHOLE if spelling.decimals else LARGEST
 
 
 def form_of_bounds(form: Form | Pattern, kind: str, unit: str) -> Form | Pattern:

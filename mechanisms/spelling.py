@@ -7,16 +7,20 @@ A ``Spelling`` has ``read``, from the written form to a plain number such as ``-
   digit is a separator of thousands, zeros behind the decimal sign are decimals that are always written, a ``#`` there
   means that further zeros at the end are dropped. ``#,##,##0`` groups by lakh and crore, as in India; ``#.00`` has no
   zero before the decimal sign; behind ``E+00`` stands a power of ten, with all digits of the number before it, and
-  ``[16E+00]`` writes one only from 10^16 on, and below 0.0001, as programs do; the zero of another script stands for
-  its digits. The part behind the semicolon is the form of a negative number, if not with a
-  minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
+  ``[16E+00]`` writes one only from 10^16 on, and below 0.0001, as programs do; ``{K=1e3,M=1e6}`` are words that scale,
+  so that 1200 is ``1.2K``, and in ``{=1,K=1e3}`` smaller numbers have no word (``{=1.0,K=1e3}``: but the same
+  decimals); the zero of another script stands for its digits. The part behind the semicolon is the form of a negative
+  number, if not with a minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
 - ``Clock``, as in ``strftime``: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
   ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out if the number before it is 1, and a
-  part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%I`` is the hour from 1 to 12, with
-  ``%p`` (AM, PM), ``%P`` (am, pm), ``%.p`` (A.M., P.M.) or ``%.P`` behind. Digits stand for themselves: ``%H:%M:00``.
+  part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%3f`` are three decimals of a second,
+  which the number counts then (``%M:%S.%3f``), ``%-3f`` the same without zeros at the end. ``%I`` is the hour from 1 to
+  12, with ``%p`` (AM, PM), ``%P`` (am, pm), ``%.p`` (A.M., P.M.) or ``%.P`` behind. Digits stand for themselves:
+  ``%H:%M:00``.
 
 The notations are public. The values that are read are secret, at their owner.
-Limits: groups of three digits, or of two before the last three; whole units of time.
+Limits: groups of three digits, or of two before the last three; at most nine decimals of a second; words scale by
+powers of ten, also where programs count in powers of 1,024.
 """
 
 from __future__ import annotations
@@ -39,14 +43,20 @@ SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 _CORE = re.compile(
     rf"(?:(?:#(?P<thousands>[{THOUSANDS}])(?P<pairs>##(?P=thousands))?##)?0|(?P<open>#)(?=[.,]0))"
     r"(?:(?P<decimal>[.,])(?P<least>0*)(?P<more>#*))?(?P<power>[Ee][+-]0{1,3}|\[[1-9]\d?[Ee][+-]0{1,3}\])?"
+    r"(?P<scale>\{[^{}]*\})?"
 )
+_WORD = re.compile(r"([^\d=,{}]*)=1(?:(\.0)?|e([1-9]|1[0-5]))")
+MOST_WORDS = 8
+"""Most words of a scale."""
 _POWER = re.compile(r"\[?(?P<start>\d*)(?P<letter>[Ee])(?P<sign>[+-])(?P<zeros>0+)\]?")
 LEAST_PLAIN = -4
 """Exponent of the smallest numbers that are written without a power where that stands in brackets."""
 _PARTS_OF_NUMBER = ("whole", "fraction", "power")
 _SPECIAL = re.compile("[#0;]")
 _PLAIN = re.compile(r"(-?)(\d+)(?:\.(\d+))?", re.ASCII)
-_DIRECTIVE = re.compile(r"%(?P<flag>-?)(?P<letter>[DHMSI]|\.?[pP])")
+_DIRECTIVE = re.compile(r"%(?P<flag>-?)(?P<letter>[DHMSI]|[1-9]f|\.?[pP])")
+FRACTION = "F"
+"""Letter of the decimals of a second, of which directives have the number."""
 _HALVES = {
     "p": ("AM", "PM"),
     "P": ("am", "pm"),
@@ -57,13 +67,47 @@ _PIECE = re.compile(rf"{_DIRECTIVE.pattern}|\(s\)")
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """Words behind numbers, each with the power of ten that it stands for, ascending: (("", 0), ("K", 3), ("M", 6)).
+
+    A number has the word of the largest power that is not above it, else the first word. With ``alike`` numbers of the
+    power 0 have as many decimals as all others, without as many as they need.
+    """
+
+    words: tuple[tuple[str, int], ...]
+    alike: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Scale | None:
+        """Parses the notation in braces; returns None if it is invalid."""
+        found = [_WORD.fullmatch(entry) for entry in text[1:-1].split(",")]
+        words = tuple((match[1], int(match[3] or 0)) for match in found if match)
+        powers = [power for _, power in words]
+        apart = len(dict(words)) == len(words) and powers == sorted(set(powers))
+        if not 2 <= len(words) == len(found) <= MOST_WORDS or not apart:
+            return None
+        return cls(words, any(match[2] for match in found if match))
+
+    def __str__(self) -> str:
+        one = "1.0" if self.alike else "1"
+        entries = (f"{word}={f'1e{power}' if power else one}" for word, power in self.words)
+        return f"{{{','.join(entries)}}}"
+
+    def word_of(self, number: Decimal) -> tuple[str, int]:
+        """Returns the word of a number, and its power."""
+        fitting = [each for each in self.words if abs(number) >= Decimal(10) ** each[1]]
+        return fitting[-1] if fitting else self.words[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Numeral:
     """Digits with signs: a ``prefix`` and a ``suffix``, and a ``negative`` pair of them for negative numbers.
 
     ``least`` decimals are always written; without ``more`` as many as the column has. ``thousands`` and ``decimal`` are
     single characters, the former may be "". With ``pairs`` groups before the last three digits have two; with ``open``
     a zero before the decimal sign is left out. ``power`` is the form of a power of ten behind the digits, "" for none.
-    ``zero`` is the zero of the digits' script.
+    ``zero`` is the zero of the digits' script. Before the words of a ``scale`` there are at most ``least`` and ``more``
+    decimals.
     """
 
     prefix: str = ""
@@ -71,12 +115,13 @@ class Numeral:
     thousands: str = ""
     decimal: str = "."
     least: int = 0
-    more: bool = False
+    more: int = 0
     negative: tuple[str, str] | None = None
     pairs: bool = False
     open: bool = False
     power: str = ""
     zero: str = "0"
+    scale: Scale | None = None
 
     @classmethod
     def parse(cls, text: str) -> Numeral | None:
@@ -90,6 +135,9 @@ class Numeral:
         positive, semicolon, negative = text.partition(";")
         found = _CORE.search(positive)
         if found is None or (found["thousands"] and found["thousands"] == found["decimal"]):
+            return None
+        scale = Scale.parse(found["scale"]) if found["scale"] else None
+        if found["scale"] and (scale is None or found["power"]):
             return None
         core, prefix, suffix = found[0], positive[: found.start()], positive[found.end() :]
         around = None
@@ -107,11 +155,12 @@ class Numeral:
             found["thousands"] or "",
             decimal,
             len(found["least"] or ""),
-            bool(found["more"]),
+            len(found["more"] or "") if scale else bool(found["more"]),
             around,
             bool(found["pairs"]),
             bool(found["open"]),
             found["power"] or "",
+            scale=scale,
         )
 
     def __str__(self) -> str:
@@ -120,17 +169,16 @@ class Numeral:
             core = f"#{self.thousands}{f'##{self.thousands}' * self.pairs}##0"
         if self.least or self.more:
             core += f"{self.decimal}{'0' * self.least}{'#' * self.more}"
-        core += self.power
+        core = (core + self.power).replace("0", self.zero) + str(self.scale or "")
         text = f"{self.prefix}{core}{self.suffix}"
-        text = text if self.negative is None else f"{text};{core.join(self.negative)}"
-        return text.replace("0", self.zero)
+        return text if self.negative is None else f"{text};{core.join(self.negative)}"
 
     @property
     def bare(self) -> bool:
         """True if numbers are written with nothing but digits, a minus and a decimal point."""
         return (
             not (self.prefix or self.suffix or self.thousands or self.negative)
-            and not (self.open or self.power or self.zero != "0")
+            and not (self.open or self.power or self.scale or self.zero != "0")
             and self.decimal == "."
         )
 
@@ -150,6 +198,9 @@ class Numeral:
         if not digits and not fraction:
             return None
         plain = f"{'-' if below else ''}{digits or '0'}" + (f".{fraction}" if fraction else "")
+        if self.scale:
+            word = found["word_below" if below else "word"]
+            return _without_power(plain, dict(self.scale.words)[word])
         return _without_power(plain, int(power)) if power else plain
 
     def write(self, plain: str) -> str:
@@ -159,12 +210,19 @@ class Numeral:
             return plain
         whole, fraction, power = found[2], found[3] or "", ""
         below = bool(found[1]) and any(digit in "123456789" for digit in whole + fraction)
-        least = self.least
+        least, more = self.least, bool(self.more)
+        if self.scale:
+            power, exponent = self.scale.word_of(Decimal(plain))
+            number = _without_power(f"{whole}.{fraction or 0}", -exponent)
+            whole, _, fraction = number.partition(".")
+            # What has more decimals than the spelling keeps them: no number becomes another one.
+            fraction, more = fraction.rstrip("0"), True
+            least = least if exponent or self.scale.alike else 0
         if self.power:
             whole, fraction, power = self._with_power(whole, fraction)
             # Programs that write some powers alone have no fixed decimals before them.
             least = 0 if power and self.power[0] == "[" else least
-        if self.more:
+        if more:
             fraction = fraction.rstrip("0")
         fraction = fraction.ljust(least, "0")
         if self.thousands:
@@ -176,6 +234,15 @@ class Numeral:
         if self.zero != "0":
             number = number.translate({ord("0") + i: chr(ord(self.zero) + i) for i in range(10)})
         return f"{before}{number}{behind}"
+
+    def step(self, number: Decimal) -> Decimal:
+        """Returns the distance of the numbers near one that are written before its word; 0 without a scale."""
+        if self.scale is None:
+            return Decimal(0)
+        _, power = self.scale.word_of(number)
+        if not power and not self.scale.alike:
+            return Decimal(0)
+        return Decimal(1).scaleb(power - self.least - self.more)
 
     def _grouped(self, whole: str) -> str:
         """Returns digits with separators of thousands."""
@@ -211,14 +278,16 @@ class Clock:
     @classmethod
     def parse(cls, text: str) -> Clock | None:
         """Parses the notation of directives; returns None unless each unit occurs once, from the coarsest on."""
-        letters = [found["letter"] for found in _DIRECTIVE.finditer(text)]
+        letters = [_unit(found["letter"]) for found in _DIRECTIVE.finditer(text)]
         if letters[:1] == ["I"] and letters[-1] in _HALVES:
             # An hour of twelve is an hour with its half of the day.
             letters = ["H", *letters[1:-1]]
-        order = [letter for letter in SECONDS if letter in letters]
-        without_gap = "".join(order) in "DHMS"
+        order = [letter for letter in (*SECONDS, FRACTION) if letter in letters]
+        without_gap = "".join(order) in "DHMS" + FRACTION
         left = _DIRECTIVE.sub("", text)
-        if not letters or letters != order or not without_gap or "%" in left:
+        if not letters or letters in ([FRACTION], []) or letters != order:
+            return None
+        if not without_gap or "%" in left:
             return None
         parts = _parts(text)
         return cls(text) if parts and not any(set("[]") & set(part) for part, _ in parts) else None
@@ -229,13 +298,22 @@ class Clock:
     @property
     def letters(self) -> str:
         """Letters of the units, from the coarsest to the finest."""
-        written = "".join(found["letter"] for found in _DIRECTIVE.finditer(self.text))
+        written = "".join(_unit(found["letter"]) for found in _DIRECTIVE.finditer(self.text))
         return written.rstrip("pP.").replace("I", "H")
+
+    @property
+    def decimals(self) -> int:
+        """Number of decimals of a second."""
+        return next(
+            (int(f["letter"][0]) for f in _DIRECTIVE.finditer(self.text) if f["letter"][1:] == "f"),
+            0,
+        )
 
     @property
     def day(self) -> int | None:
         """Number of the finest units in a day; None if days are written."""
-        return None if self.letters[0] != "H" else SECONDS["D"] // SECONDS[self.letters[-1]]
+        finest = (10**self.decimals, 1) if self.decimals else (1, SECONDS[self.letters[-1]])
+        return None if self.letters[0] != "H" else SECONDS["D"] * finest[0] // finest[1]
 
     @property
     def within_a_day(self) -> bool:
@@ -253,11 +331,12 @@ class Clock:
         if found is None or not any(found[letter] for letter in self.letters):
             return None
         bounds = dict(
-            zip(self.letters[1:], map(_ratio, self.letters, self.letters[1:]), strict=False)
+            zip(self.letters[1:], map(self._ratio, self.letters, self.letters[1:]), strict=False)
         )
         total, half = 0, found.groupdict().get("half")
         for letter in self.letters:
-            number = int(found[letter] or 0)
+            digits = found[letter] or "0"
+            number = int(digits.ljust(self.decimals, "0") if letter == FRACTION else digits)
             if half and letter == "H":
                 if not 1 <= number <= _HALF_DAY:
                     return None
@@ -271,11 +350,11 @@ class Clock:
         """Returns a plain whole number of the finest unit in this spelling."""
         left, numbers = abs(int(plain)), {}
         for before, letter in reversed([*zip(self.letters, self.letters[1:], strict=False)]):
-            left, numbers[letter] = divmod(left, _ratio(before, letter))
+            left, numbers[letter] = divmod(left, self._ratio(before, letter))
         numbers[self.letters[0]] = left
         parts, chosen = _parts(self.text), list[str]()
         for part, optional in parts:
-            letters = [found["letter"] for found in _DIRECTIVE.finditer(part)]
+            letters = [_unit(found["letter"]) for found in _DIRECTIVE.finditer(part)]
             if not optional or any(numbers[letter] for letter in letters):
                 chosen.append(part)
         if not any(_DIRECTIVE.search(part) for part in chosen):
@@ -283,6 +362,9 @@ class Clock:
         written = [_written_part(part, numbers) for part in chosen]
         sign = "-" if plain.startswith("-") and int(plain) else ""
         return f"{sign}{''.join(written)}".strip()
+
+    def _ratio(self, coarse: str, fine: str) -> int:
+        return 10**self.decimals if fine == FRACTION else int(SECONDS[coarse] // SECONDS[fine])
 
 
 Spelling: TypeAlias = Numeral | Clock
@@ -325,6 +407,9 @@ def _digits(numeral: Numeral, names: Sequence[str]) -> str:
     whole, fraction, power = names
     digits = rf"(?P<{whole}>{groups}\d{'*' if numeral.open else '+'})"
     digits += rf"(?:{re.escape(numeral.decimal)}(?P<{fraction}>\d+))?"
+    if numeral.scale:
+        words = "|".join(re.escape(word) for word, _ in reversed(numeral.scale.words))
+        digits += f"(?P<{whole.replace('whole', 'word')}>{words})"
     return digits + (
         rf"(?:[Ee](?P<{power}>[+-]?\d{{1,3}}))" + "?" if numeral.power else rf"(?P<{power}>(?!))?"
     )
@@ -350,8 +435,9 @@ def _without_power(plain: str, power: int) -> str:
     return f"{Decimal(plain).scaleb(power, EXACT):f}"
 
 
-def _ratio(coarse: str, fine: str) -> int:
-    return SECONDS[coarse] // SECONDS[fine]
+def _unit(letter: str) -> str:
+    """Returns the letter of a directive's unit: ``F`` for ``3f``."""
+    return FRACTION if letter[1:] == "f" else letter
 
 
 @lru_cache(512)
@@ -375,6 +461,9 @@ def _written_part(part: str, numbers: dict[str, int]) -> str:
             return "" if last == 1 else "s"
         if found["letter"] in _HALVES:
             return _HALVES[found["letter"]][numbers["H"] % (2 * _HALF_DAY) >= _HALF_DAY]
+        if found["letter"][1:] == "f":
+            decimals = f"{numbers[FRACTION]:0{found['letter'][0]}d}"
+            return (decimals.rstrip("0") or "0") if found["flag"] else decimals
         twelve = found["letter"] == "I"
         last = (numbers["H"] - 1) % _HALF_DAY + 1 if twelve else numbers[found["letter"]]
         return str(last) if found["flag"] else f"{last:02d}"
@@ -399,10 +488,12 @@ def _clock_regex(text: str) -> re.Pattern[str]:
             letter, end = found["letter"], found.end()
             many = found["flag"] or (coarsest and letter == coarsest["letter"] != "I")
             digits = "[0-9]+" if many else "[0-9][0-9]"
+            if letter and letter[1:] == "f":
+                digits = f"[0-9]{{{'1,' if found['flag'] else ''}{letter[0]}}}"
             if letter in _HALVES:
                 pattern += f"(?P<half>{'|'.join(map(re.escape, _written_halves(letter)))})"
             else:
-                name = "H" if letter == "I" else letter
+                name = "H" if letter == "I" else _unit(letter or "")
                 pattern += f"(?P<{name}>{digits})" if letter else "s?"
         rest = part[end:]
         # The blank at the end of a part in brackets is missing if nothing follows.

@@ -10,16 +10,40 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from statistics import median
 
+from mechanisms.bands import are_bands
 from mechanisms.draft_notes import MANY_CATEGORIES, OTHERS, RARE_ROWS
 from mechanisms.errors import DomainError
-from mechanisms.recognising import CURRENCIES
+from mechanisms.recognising import CURRENCIES, LEAST_VALUES, read_numbers
+from mechanisms.recognising_moments import read_moments
+from mechanisms.spelling import Clock
 from mechanisms.split_columns import SplitColumn
 
 SEPARATORS = (";", "|", ",", "/")
 """Separators of several answers in a cell."""
+RANGE_SIGNS = (
+    *(
+        " - ",
+        " – ",
+        " — ",
+        " to ",
+        " bis ",
+        " until ",
+        " through ",
+        " al ",
+        " au ",
+        " a ",
+        " ~ ",
+        " / ",
+        " .. ",
+    ),
+    *("–", "—", "〜", "～", "~", "..", "/", "-", ";", "|"),
+)
+"""Signs and words between the first and the last value of a range; signs that occur within dates come last."""
 MOST_NUMBERS = 6
 """Most numbers in a cell."""
 MOST_MARKS, MARKED = 5, 0.2
@@ -47,7 +71,14 @@ def split_of(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn
 
     ``counts`` has the rows of each cell that is not missing. With ``fold`` answers of few rows are not listed.
     """
-    return _numbers(name, counts) or _amounts(name, counts) or _answers(name, counts, fold=fold)
+    if are_bands(counts):
+        return None
+    return (
+        range_of(name, counts)
+        or _numbers(name, counts)
+        or _amounts(name, counts)
+        or _answers(name, counts, fold=fold)
+    )
 
 
 def separator_of(counts: Mapping[str, int]) -> str:
@@ -58,6 +89,50 @@ def separator_of(counts: Mapping[str, int]) -> str:
         if several >= len(counts) / 2 and len(answers) < len(counts) / 2:
             return sign
     return ""
+
+
+def range_of(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
+    """Returns the pattern of cells with a first and a last value: two dates, two times, or numbers in order.
+
+    Whole numbers without a sign are a range if none is after the other, and the two overlap: numbers of cases do not.
+    """
+    if set(name) & set("{}"):
+        return None
+    for sign in RANGE_SIGNS:
+        both = {cell: parts for cell in counts if len(parts := cell.split(sign)) == 2}
+        marks = sorted(counts.keys() - both.keys())
+        if not both or _too_many(marks, counts):
+            continue
+        ends = [Counter[str](), Counter[str]()]
+        for cell, parts in both.items():
+            for end, part in zip(ends, parts, strict=True):
+                end[part.strip()] += counts[cell]
+        # An end may be open.
+        given = [Counter({value: n for value, n in end.items() if value}) for end in ends]
+        if min(map(len, given)) <= LEAST_VALUES or not _are_ends(given, both.values()):
+            continue
+        with contextlib.suppress(DomainError):
+            return SplitColumn(name, f"{{{name} 1}}{sign}{{{name} 2}}", marks=tuple(marks))
+    return None
+
+
+def _are_ends(ends: Sequence[Mapping[str, int]], cells: Iterable[Sequence[str]]) -> bool:
+    """Returns whether texts are the first and last values of ranges, of one kind and one spelling."""
+    dated = [read_moments(end) for end in ends]
+    if all(dated):
+        return len({str(found.form) for found in dated if found}) == 1
+    first, last = (read_numbers(end) for end in ends)
+    if first is None or last is None or first.marks or last.marks:
+        return False
+    if isinstance(first.spelling, Clock) or isinstance(last.spelling, Clock):
+        return first.form == last.form
+    numbers = [
+        (Decimal(first.plain[a.strip()]), Decimal(last.plain[b.strip()]))
+        for a, b in cells
+        if a.strip() and b.strip()
+    ]
+    firsts, lasts = ([pair[side] for pair in numbers] for side in (0, 1))
+    return all(a <= b for a, b in numbers) and min(lasts) < median(firsts)
 
 
 def _numbers(name: str, counts: Mapping[str, int]) -> SplitColumn | None:

@@ -93,6 +93,65 @@ def _long(write: Callable[[int], str], encoding: str = "utf-8") -> Spelling:
     return Spelling(lambda rng, rows: [write(x) for x in lengths(rng, rows)], NUMBER, encoding)
 
 
+def laps(rng: Rng, rows: int) -> list[int]:
+    return [int(x) for x in np.exp(rng.normal(11.4, 0.3, rows))]
+
+
+def sizes(rng: Rng, rows: int) -> list[float]:
+    return [float(x) for x in 10 ** rng.uniform(1, 9, rows)]
+
+
+def _lap(write: Callable[[int, int, int], str]) -> Spelling:
+    """Durations in milliseconds: ``write`` gets minutes, seconds and milliseconds."""
+    return Spelling(
+        lambda rng, rows: [write(x // 60_000, x // 1000 % 60, x % 1000) for x in laps(rng, rows)]
+    )
+
+
+def _scaled(words: str, *, decimals: int, dropped: bool = False, decimal: str = ".") -> Spelling:
+    """Amounts with a word for each thousand, the first for what is below, after ``decimals``, cut off."""
+
+    def write(number: float) -> str:
+        known = words.split("|")
+        place = min(len(known) - 1, max(0, (len(str(int(number))) - 1) // 3))
+        shown = int(number / 1000**place * 10**decimals) / 10**decimals
+        text = f"{shown:.{decimals}f}" if place else f"{int(number)}"
+        text = text.rstrip("0").rstrip(".") if dropped and place else text
+        return text.replace(".", decimal) + known[place]
+
+    return Spelling(lambda rng, rows: [write(x) for x in sizes(rng, rows)])
+
+
+def _ranges(write: Callable[[date], str], between: str) -> Spelling:
+    return Spelling(
+        lambda rng, rows: [
+            f"{write(first)}{between}{write(first + timedelta(int(length)))}"
+            for first, length in zip(days(rng, rows), rng.integers(0, 30, rows), strict=True)
+        ],
+        SPLIT,
+    )
+
+
+def _between(form: str) -> Spelling:
+    return Spelling(
+        lambda rng, rows: [
+            form.format(a=a, b=a + b)
+            for a, b in zip(rng.integers(0, 900, rows), rng.integers(1, 300, rows), strict=True)
+        ],
+        SPLIT,
+    )
+
+
+def _bands(form: str, width: int, number: int) -> Spelling:
+    return Spelling(
+        lambda rng, rows: [
+            form.format(a=width * int(x), b=width * int(x) + width - 1)
+            for x in rng.integers(0, number, rows)
+        ],
+        CATEGORY,
+    )
+
+
 def _pairs(form: str) -> Spelling:
     return Spelling(
         lambda rng, rows: [
@@ -215,6 +274,48 @@ SPELLINGS: dict[str, Spelling] = {
     "SAS": Spelling(
         lambda r, n: [t.strftime("%d%b%Y:%H:%M:%S").upper() for t in times(r, n)], MOMENT
     ),
+    "lap": _lap(lambda m, s, f: f"{m}:{s:02d}.{f:03d}"),
+    "lap, tenths": _lap(lambda m, s, f: f"{m}:{s:02d}.{f // 100}"),
+    "lap, comma": _lap(lambda m, s, f: f"{m:02d}:{s:02d},{f // 10:02d}"),
+    "lap, prime": _lap(lambda m, s, f: f"{m}'{s:02d}.{f:03d}"),
+    "lap, hours": _lap(lambda m, s, f: f"{m // 2}:{m % 60:02d}:{s:02d}.{f:03d}"),
+    "lap, no zeros": _lap(lambda m, s, f: f"{m}:{s:02d}{f'.{f:03d}'.rstrip('0').rstrip('.')}"),
+    "pandas duration": _lap(lambda m, s, f: f"{m % 3} days 00:{m:02d}:{s:02d}.{f:03d}000"),
+    "Python duration": _lap(
+        lambda m, s, f: (["", "1 day, ", "2 days, "][s % 3]) + f"{m}:{s:02d}:{s:02d}.{f:03d}000"
+    ),
+    "ISO duration, decimals": _lap(lambda m, s, f: f"PT{m}M{s}.{f:03d}S"),
+    "words, decimals": _lap(lambda m, s, f: f"{m}m {s}.{f // 100}s"),
+    "thousands and millions": _scaled("|K|M", decimals=1),
+    "thousands and millions, short": _scaled("|k|m", decimals=1, dropped=True),
+    "all with decimals": Spelling(
+        lambda r, n: [f"{x / 1e6:.1f}M" if x >= 1e6 else f"{x / 1e3:.1f}K" for x in sizes(r, n)]
+    ),
+    "Tsd. and Mio.": _scaled("| Tsd.| Mio.", decimals=1, decimal=","),
+    "Mio. and euros": _scaled(" €| Tsd. €| Mio. €", decimals=2, decimal=","),
+    "bytes": _scaled(" B| KB| MB", decimals=1),
+    "watts": _scaled(" W| kW| MW", decimals=2),
+    "million": _scaled("| thousand| million", decimals=1),
+    "lakh and crore": Spelling(
+        lambda r, n: [f"{x / 1e7:.2f} Cr" if x >= 1e7 else f"{x / 1e5:.2f} L" for x in sizes(r, n)]
+    ),
+    "dates, slash": _ranges(lambda d: d.isoformat(), "/"),
+    "dates, hyphen": _ranges(lambda d: d.strftime("%d.%m.%Y"), " - "),
+    "dates, bis": _ranges(lambda d: d.strftime("%d.%m.%Y"), " bis "),
+    "dates, dash": _ranges(lambda d: d.strftime("%d %b %Y"), "–"),
+    "dates, US": _ranges(lambda d: d.strftime("%m/%d/%Y"), " - "),
+    "hours": Spelling(
+        lambda r, n: [
+            f"{t.hour:02d}:{t.minute:02d}-{t.second % 24:02d}:{(t.day * 2) % 60:02d}"
+            for t in times(r, n)
+        ],
+        SPLIT,
+    ),
+    "from to": _between("{a}-{b}"),
+    "from to, blanks": _between("{a} – {b}"),
+    "from to, per cent": _between("{a}%-{b}%"),
+    "bands": _bands("{a}-{b}", 10, 10),
+    "bands, thousands": _bands("${a:,} - ${b:,}", 5000, 8),
     "ja": _chosen("ja nein"),
     "да": _chosen("да нет"),
     "はい": _chosen("はい いいえ"),
@@ -249,8 +350,12 @@ def table_of(spelling: str, marks: str, *, rows: int, seed: int) -> UglyTable:
             cells[0] if heap else cell
             for cell, heap in zip(cells, rng.random(rows) < 0.3, strict=True)
         ]
-    # Rare categories are merged, and a mark with a blank could not be told from a pattern with one.
-    known = [m for m in MARKS[marks] if of.kind != CATEGORY and (of.kind != SPLIT or " " not in m)]
+    # Rare categories are merged, and a mark with a pattern's blank or hyphen could not be told from its cells.
+    known = [
+        m
+        for m in MARKS[marks]
+        if of.kind != CATEGORY and (of.kind != SPLIT or not set(m) & set(" -"))
+    ]
     for mark in known:
         cells = [
             mark if hit else cell for cell, hit in zip(cells, rng.random(rows) < 0.033, strict=True)
