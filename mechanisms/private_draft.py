@@ -1,13 +1,15 @@
-"""A draft without any value of its table: names, kinds and spellings of columns alone.
+"""Drafts without any value of their table, or without its numbers and dates.
+
+``private_draft`` has names, kinds and spellings of columns alone.
 
 Numbers and dates have values = "private": a run finds bounds and bins by noisy counts. Times of day have private bins
 within a day. Categories cannot be drafted so: such columns are left to be listed from a code book, with a template of
 what would describe each, as are cells with several answers, with words around numbers, or with signs that numbers of
-any size may have, too.
+any size may have, too. ``draft_with_private_numbers`` keeps these as the table has them, marked ``from = "table"``.
 
-The result is public, apart from names, kinds, decimals, digits, units, formats and separators of columns and the file's
-dialect, which the table's header and form reveal. Limits: those of `mechanisms.scale_free`; texts among numbers
-(``marks``) have to be listed.
+The result of ``private_draft`` is public, apart from names, kinds, decimals, digits, units, formats and separators of
+columns and the file's dialect, which the table's header and form reveal. Limits: those of `mechanisms.scale_free`;
+texts among numbers (``marks``) have to be listed.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from mechanisms.column_parts import PRIVATE
 from mechanisms.columns import Categorical, Column, Ordered
 from mechanisms.domain import Domain
 from mechanisms.draft import KNOWN_MISSING, Draft, Unlisted
+from mechanisms.draft_notes import named
 from mechanisms.errors import DataError, DomainError
 from mechanisms.private_columns import without_values
-from mechanisms.provenance import WHOLE, Provenance
+from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.split_columns import NO, YES, SplitColumn, part_of
 from mechanisms.split_draft import separator_of
+from mechanisms.text_table import and_list, shown
 
 _BOUNDS = "public: the hours of a day"
 _GAP = "..."
@@ -93,6 +97,55 @@ def private_draft(draft: Draft) -> Draft:
         private=True,
         unlisted=tuple(unlisted),
         person=draft.person,
+    )
+
+
+def draft_with_private_numbers(draft: Draft) -> Draft:
+    """Returns the draft without numbers and dates that were read; categories, and texts beside numbers, stay.
+
+    So do the bounds of numbers in a cell with others that could not be split without them.
+
+    Raises ``DataError`` for dates in a form without known bounds.
+    """
+    drafted = draft.domain
+    by_name = {column.name: column for column in drafted.columns}
+    bounded = {
+        part
+        for split in drafted.splits
+        if split.pattern and not _is_readable(split, [by_name[part] for part in split.parts])
+        for part in split.parts
+    }
+    said = {each.column: each for each in drafted.provenance}
+    columns, provenance, notes = list[Column](), list[Provenance](), list[str]()
+    for column in drafted.columns:
+        note = f"{named(column.name)}: "
+        if isinstance(column, Categorical) or column.name in bounded:
+            columns.append(column)
+            provenance.append(said[column.name])
+            notes += [each for each in draft.notes if each.startswith(note)]
+            continue
+        free = without_values(column)
+        origin = () if free.private is None or free.private.free else ((WHOLE, _BOUNDS),)
+        if column.marks:
+            free = replace(free, marks=column.marks)
+            origin = (*((key, _BOUNDS) for key in ("low", "high") if origin), ("marks", TABLE))
+            notes.append(
+                f"{note}its marks {and_list(map(shown, column.marks))} were read from the data"
+            )
+        columns.append(free)
+        provenance += [Provenance(column.name, origin)] if origin else []
+    wholes = tuple(f"{named(split.column)}: " for split in drafted.splits)
+    notes += [each for each in draft.notes if each.startswith(wholes) and each not in notes]
+    return replace(
+        draft,
+        domain=replace(
+            drafted,
+            columns=tuple(columns),
+            missing_values=KNOWN_MISSING,
+            provenance=tuple(provenance),
+        ),
+        notes=tuple(dict.fromkeys(notes)),
+        proposals=(),
     )
 
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from mechanisms.draft import draft_domain, draft_of
+from mechanisms.private_draft import draft_with_private_numbers, private_draft
 from mechanisms.reading import as_text
 from mechanisms.source import TableSource
 from parties.api.arguments import type_name
@@ -76,6 +77,7 @@ def types_of(table: TableLike | Mapping[str, TableLike]) -> Mapping[str, object]
 
 
 _NAME = "draft"
+_PRIVATE = ("", "all", "numbers", "bins")
 
 
 @dataclass(slots=True)
@@ -119,17 +121,29 @@ ConfigLike: TypeAlias = Draft | Config | Mapping[str, Any] | str | Path
 
 
 @in_terms_of_python
-def draft(table: TableLike, *, name: str = "table") -> Draft:
+def draft(
+    table: TableLike, *, name: str = "table", private: Literal["", "all", "numbers", "bins"] = ""
+) -> Draft:
     """Drafts a config from a table, as `syncret data draft` does: columns, kinds, categories, bounds, atoms.
 
     A domain is published with the result and has to be public knowledge: replace or confirm the marked values. The text
-    calls a DataFrame ``name``. Raises DataError; TypeError for an object that is no table.
+    calls a DataFrame ``name``. ``private`` is for fewer such values: with "all" no value of the table is in the draft,
+    and columns of categories are left to be listed (`--private`); with "numbers" no number or date
+    (`--private-numbers`), with "bins" no bin (`--private-bins`). Raises DataError; TypeError for an object that is no
+    table; ValueError for another word.
     """
+    if private not in _PRIVATE:
+        raise ValueError(f'private = {private!r}; expected "all", "numbers" or "bins", or ""')
     given = table_of(table, name=name)
     if given.read is None:
-        drafted = draft_domain(given.source)
+        drafted = draft_domain(given.source, private_bins=private == "bins")
     else:
-        drafted = draft_of(given.read, given.source.shown, "a DataFrame")
+        where = given.source.shown
+        drafted = draft_of(given.read, where, "a DataFrame", private_bins=private == "bins")
+    if private == "all":
+        drafted = private_draft(drafted)
+    elif private == "numbers":
+        drafted = draft_with_private_numbers(drafted)
     text, _ = draft_text_with_upload_sizes(given.source.name, drafted)
     return Draft(text, drafted.notes, drafted.left_out, drafted.questions)
 

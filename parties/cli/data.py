@@ -12,10 +12,12 @@ from pathlib import Path
 
 import click
 
-from mechanisms.columns import Categorical
+from mechanisms.columns import Categorical, private_of
 from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
-from mechanisms.private_draft import private_draft
+from mechanisms.origins import counted
+from mechanisms.private_draft import draft_with_private_numbers, private_draft
+from mechanisms.provenance import TABLE
 from mechanisms.reading import read_recognised, read_text
 from parties.cli.options import plain_option, table_options
 from parties.cli.runtime import common_options
@@ -54,12 +56,19 @@ def data() -> None:
     help="Write no value of the table at all: the run finds bins and bounds of numbers and dates from noisy counts, "
     "and categories are left to be listed.",
 )
+@click.option(
+    "--private-numbers",
+    is_flag=True,
+    help="Write no number or date of the table: as --private, but categories, and texts beside numbers, are read from "
+    "the table and marked. For tables of some 10,000 rows or more.",
+)
 @common_options
 def domain(
     table: Table | Mapping[str, Table],
     out: Path | None,
     private_bins: bool,
     private: bool,
+    private_numbers: bool,
     as_json: bool,
 ) -> None:
     """Draft a config from a table: columns, kinds, categories, bounds, values with a cell of their own.
@@ -71,6 +80,10 @@ def domain(
     key by which rows are linked, else what looks like an identifier.
     """
     sources: tuple[SourceDraft, ...] = ()
+    if private + private_numbers + private_bins > 1:
+        raise click.UsageError(
+            "--private, --private-numbers and --private-bins say three things of the same values; expected one of them"
+        )
     if private and isinstance(table, Mapping):
         raise click.UsageError("--private is for one table; draft each source by itself")
     if isinstance(table, Mapping):
@@ -80,6 +93,7 @@ def domain(
     # Reasons and questions refer to the table: only its owner sees them, and a private draft has none.
     seen = draft
     draft = private_draft(draft) if private else draft
+    draft = draft_with_private_numbers(draft) if private_numbers else draft
     text, upload_sizes = draft_text_with_upload_sizes(table_name(table), draft, sources)
     if as_json:
         document = {
@@ -97,6 +111,7 @@ def domain(
         click.echo(json.dumps(document, indent=2))
         return
     _summarise(replace(seen, unlisted=draft.unlisted, private=draft.private))
+    click.echo(_origin(draft), err=True)
     _write_draft(text, out)
 
 
@@ -126,6 +141,21 @@ def schema(schema: Path, out: Path | None, as_json: bool) -> None:
         return
     _summarise(draft)
     _write_draft(text, out)
+
+
+def _origin(draft: Draft) -> str:
+    """Returns where the values of a draft come from, and what that means, in two sentences."""
+    counts = counted(draft.domain)
+    free = "numbers and dates get their bounds and bins from noisy counts, which the run's epsilon covers"
+    if not counts.get(TABLE):
+        return f"No value of the table is in this draft: {free}. A run finds them where there are rows enough."
+    text = (
+        f"Values read from the table in the clear: {counts[TABLE]:,}. No epsilon covers what they tell: a trial takes "
+        'them, and a study with others refuses each that is still marked from = "table"'
+    )
+    if any(each is not None and each.free for each in map(private_of, draft.domain.columns)):
+        return f"{text}; {free}."
+    return f"{text}; --private-numbers and --private draft without."
 
 
 def _write_draft(text: str, out: Path | None) -> None:

@@ -9,9 +9,11 @@ from itertools import starmap
 
 import tomli_w
 
+from mechanisms.columns import private_of
 from mechanisms.domain import Domain
-from mechanisms.draft import Draft
+from mechanisms.draft import KNOWN_MISSING, Draft
 from mechanisms.linked_draft import SourceDraft
+from mechanisms.provenance import TABLE
 
 _MARK = "# READ FROM THE DATA: replace or confirm"
 _READ = (
@@ -63,7 +65,7 @@ expected = {_OWNERS_OF_A_SOURCE * len(sources) or 10:<14}# how many data owners 
 rows_per_client = 100000 # public bound on the rows of one owner
 {_comments(remarks)}
 {_sources(sources)}[missing]
-{"" if draft.private else f"{_MARK}{chr(10)}"}{tomli_w.dumps({"values": list(drafted.missing_values)})}
+{_missing_mark(draft)}{tomli_w.dumps({"values": list(drafted.missing_values)})}
 {_format(drafted)}{_splits(draft)}{_columns(draft)}{_constraints(draft)}"""
 
 
@@ -74,8 +76,16 @@ def _head(draft: Draft) -> str:
 # WARNING: the following was READ FROM THE DATA, and a domain is published with the result. Replace or confirm each of
 # these from public knowledge before a run in earnest, and write from = "public: " and its name (a code book, say)
 # instead of from = "table". A trial runs without that; founding a study, and sending it a table, do not.
-{_comments(draft.notes)}
+{_free(draft.domain)}{_comments(draft.notes)}
 {_questions(draft)}{_left_out(draft)}"""
+
+
+def _free(drafted: Domain) -> str:
+    """The promise of a draft with private numbers and dates."""
+    private = map(private_of, drafted.columns)
+    if not any(each is not None and each.free for each in private):
+        return ""
+    return '# With values = "private" no number or date of the table is here: the run finds them by noisy counts.\n'
 
 
 def _private_head(draft: Draft) -> str:
@@ -119,6 +129,12 @@ def _person(draft: Draft) -> str:
         '# the others out with more_rows = "sample". For each row by itself: unit = "row", without person.\n'
         f'unit = "person"\n{tomli_w.dumps({"person": [found.column]})}{bound}\n'
     )
+
+
+def _missing_mark(draft: Draft) -> str:
+    """The mark above spellings of a missing value, unless they are the usual ones of any table."""
+    usual = draft.private or draft.domain.missing_values == KNOWN_MISSING
+    return "" if usual else f"{_MARK}\n"
 
 
 def _workload(drafted: Domain) -> str:
@@ -230,12 +246,13 @@ def _columns(draft: Draft) -> str:
     One key a line, unlike `tomli_w`'s short tables.
     """
     drafted, tables = draft.domain, []
-    read = () if draft.private else _READ
-    said = {each.column: {"from": each.to_config()} for each in drafted.provenance}
+    said = {each.column: each for each in drafted.provenance}
     for column in drafted.columns:
+        of = said.get(column.name)
+        keys = column.to_dict() | ({"from": of.to_config()} if of else {})
         lines = [
-            f"{_MARK}\n{line}" if key in read else line
-            for key, value in (column.to_dict() | said.get(column.name, {})).items()
+            f"{_MARK}\n{line}" if key in _READ and of and of.of(key) == TABLE else line
+            for key, value in keys.items()
             for line in [_line(key, value)]
         ]
         tables.append("\n".join(["[[column]]", *lines, ""]))

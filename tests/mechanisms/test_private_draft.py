@@ -13,11 +13,13 @@ from mechanisms.columns import Moment
 from mechanisms.draft import draft_domain
 from mechanisms.errors import DataError
 from mechanisms.origins import counted
-from mechanisms.private_draft import private_draft
+from mechanisms.private_draft import draft_with_private_numbers, private_draft
 from mechanisms.reading import read_table
 from mechanisms.table import encode
 from parties.cli.main import cli
 from parties.config import load_config
+from parties.config.provenance import check_confirmed
+from parties.foundation.errors import ConfigError
 from parties.local.assemble import finish_trial
 from parties.local.methods import open_method_folder, run_method
 from parties.local.request import TrialRequest, load_trial
@@ -128,6 +130,64 @@ def test_the_document_of_a_private_draft_tells_nothing_of_the_table(tmp_path: Pa
     # The control: the usual document counts them.
     usual = CliRunner().invoke(cli, ["data", "draft", str(tmp_path / "stays.csv"), "--json"]).output
     assert "2900" in usual
+
+
+def numbers_text_of(table: pd.DataFrame, path: Path) -> str:
+    table.to_csv(path, index=False)
+    draft = draft_with_private_numbers(draft_domain(path))
+    return draft_text_with_upload_sizes("stays", draft)[0]
+
+
+def marked(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with texts among numbers, and numbers that are split out of cells."""
+    table.loc[::9, "age"] = "refused"
+    rng = np.random.default_rng(len(table))
+    table["pressure"] = [f"{a}/{b}" for a, b in rng.integers(50, 180, (len(table), 2))]
+    return table
+
+
+def test_two_tables_that_differ_in_numbers_alone_have_the_same_draft_with_private_numbers(
+    tmp_path: Path,
+) -> None:
+    one, other = marked(stays(1)), marked(stays(2, year=1981, cost=3.0, age=20.0))
+    other[["sex", "code"]] = one[["sex", "code"]]
+    text = numbers_text_of(one, tmp_path / "one.csv")
+    assert numbers_text_of(other, tmp_path / "other.csv") == text
+    # Categories are the table's.
+    other["sex"] = other["sex"].map({"f": "x", "m": "y"})
+    assert numbers_text_of(other, tmp_path / "third.csv") != text
+
+
+def test_a_draft_with_private_numbers_keeps_categories_that_a_study_with_others_refuses(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "stays.csv"
+    marked(stays(1)).to_csv(path, index=False)
+    command = ["data", "draft", str(path), "--private-numbers", "--out", str(tmp_path / "d.toml")]
+    shown = CliRunner().invoke(cli, command)
+    assert shown.exit_code == 0, shown.output
+    # Two sexes, three codes, a mark.
+    assert "Values read from the table in the clear: 6. No epsilon" in shown.output
+    config = load_config(tmp_path / "d.toml")
+    assert set(config.domain.names) == {*stays(1).columns, "pressure 1", "pressure 2"}
+    assert counted(config.domain)["table"] == 6
+    with pytest.raises(ConfigError, match=r"'sex' \(categories.*'age' \(marks\)") as refused:
+        check_confirmed(config)
+    assert "cost" not in str(refused.value)
+    codes = encode(config.domain, read_table(path), ignore_extra=True)
+    assert codes.shape == (ROWS, 11)
+
+
+def test_one_option_says_what_a_draft_reads(tmp_path: Path) -> None:
+    path = tmp_path / "stays.csv"
+    stays(1).to_csv(path, index=False)
+    both = CliRunner().invoke(cli, ["data", "draft", str(path), "--private", "--private-numbers"])
+    assert both.exit_code == 2
+    assert "expected one of them" in both.output
+    for option, said in ((), "Values read"), (("--private",), "No value of the table"):
+        shown = CliRunner().invoke(cli, ["data", "draft", str(path), *option])
+        assert said in shown.stderr
+        assert said not in shown.stdout.replace("# No value of the table", "")
 
 
 def test_private_bins_leave_no_date_of_the_table(tmp_path: Path) -> None:

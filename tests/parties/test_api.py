@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -90,6 +91,22 @@ def test_draft_is_what_the_command_writes(tmp_path: Path) -> None:
     assert syncret.draft(table).text == shown
     assert drafted.notes
     assert str(drafted) == repr(drafted) == drafted.text
+
+
+@pytest.mark.parametrize(
+    ("private", "option"),
+    [("all", "--private"), ("numbers", "--private-numbers"), ("bins", "--private-bins")],
+)
+def test_private_drafts_are_what_the_command_writes(
+    private: Literal["all", "numbers", "bins"], option: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "people.csv"
+    people().to_csv(table, index=False)
+    shown = CliRunner().invoke(cli, ["data", "draft", str(table), option]).stdout
+    assert syncret.draft(table, private=private).text == shown
+    assert shown != syncret.draft(table).text
+    with pytest.raises(ValueError, match='expected "all", "numbers" or "bins"'):
+        syncret.draft(table, private="none")  # type: ignore[arg-type]
 
 
 def test_draft_is_a_config_when_it_was_edited(tmp_path: Path, folders: Path) -> None:
