@@ -36,6 +36,8 @@ SEEN = 4
 """Deviations of its own noise that a count has to exceed to be told from zero."""
 FOUND = 5
 """The same for the existence of rows in one of a thousand cells, or of as many windows of cells."""
+NEAR = 3
+"""The same for rows in neighbours of cells that have rows, which are likelier than rows far from all others."""
 SPIKE_SHARE = 8
 """A spike has at least one part in ``SPIKE_SHARE`` x coarse of all rows."""
 _SINGLED = 4
@@ -168,13 +170,14 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
     form a group only beside a spike. ``deviation`` is that of the counts.
     """
     cells = len(histogram)
-    known, variance = support(histogram, deviation), math.ceil(deviation * deviation)
-    starts = {0}
+    counts, variance = np.array(histogram, np.int64), math.ceil(deviation * deviation)
+    starts, found = {0}, _shown(counts, variance)
+    known = _extended(found, counts, variance) if found.any() else found
     for spike in _spikes(histogram, coarse, variance):
         starts |= {spike, spike + 1} - {cells}
     coarse = min(coarse, len(starts) + cells_for(max(0, sum(histogram))))
     sums = [0]
-    for count in np.where(known, np.array(histogram, np.int64), 0).tolist():
+    for count in np.where(known, counts, 0).tolist():
         sums.append(sums[-1] + count)
     while len(starts) < coarse:
         masses = []
@@ -191,14 +194,29 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
 
 
 def support(histogram: Sequence[int], deviation: float) -> NDArray[np.bool_]:
-    """Returns the fine cells (cells,) in which the noisy counts show rows; all of them if they show none.
+    """Returns the fine cells (cells,) in which the noisy counts show rows.
+
+    Those of windows come first (``_shown``); if there are none, the neighbours that stand out most, since a column's
+    rows are somewhere, or all cells if their total is no more than its noise. Then cells beside those with rows
+    follow, as long as some of them exceed ``NEAR`` deviations of their sum: tails are spread over many cells, and would
+    be lost. The remaining cells cannot be told from the noise of many empty cells: they would put rows where there are
+    no values, and far out between wide bounds.
+    """
+    counts, variance = np.array(histogram, np.int64), math.ceil(deviation * deviation)
+    known = _shown(counts, variance)
+    if not known.any():
+        some = seen(int(counts.sum()), len(counts), variance, times=1)
+        known[_densest(counts) if some else slice(None)] = True
+    return _extended(known, counts, variance)
+
+
+def _shown(counts: NDArray[np.int64], variance: int) -> NDArray[np.bool_]:
+    """Returns the cells in windows that have rows, whatever lies beside them; none if noise hides all rows.
 
     Windows of all cells, of half of them, a quarter and so on to single ones are examined: while the unknown cells of a
     window exceed ``FOUND`` deviations of their sum, the neighbours among them that stand out most are marked as having
-    rows. The remaining cells cannot be told from the noise of many empty cells: they would put rows where there are no
-    values, and far out between wide bounds.
+    rows.
     """
-    counts, variance = np.array(histogram, np.int64), math.ceil(deviation * deviation)
     known, width = np.zeros(len(counts), np.bool_), 1 << (len(counts) - 1).bit_length()
     while width:
         # Windows overlap by half.
@@ -209,7 +227,32 @@ def support(histogram: Sequence[int], deviation: float) -> NDArray[np.bool_]:
                     break
                 known[left[_densest(counts[left])]] = True
         width //= 2
-    return known if known.any() else np.ones(len(counts), np.bool_)
+    return known
+
+
+def _extended(
+    known: NDArray[np.bool_], counts: NDArray[np.int64], variance: int
+) -> NDArray[np.bool_]:
+    """Returns the ``known`` cells and those beside them that exceed ``NEAR`` deviations of their sum."""
+    known = known.copy()
+    for step in (1, -1):
+        # Seen from its other end a lower tail is an upper one.
+        cells, rows = known[::step], counts[::step]
+        first = 0
+        while (ends := np.flatnonzero(cells[first:-1] & ~cells[first + 1 :])).size:
+            start = first + int(ends[0]) + 1
+            gap = int(np.argmax(np.append(cells[start:], True)))
+            best = int(_scores(np.cumsum(rows[start : start + gap])).argmax()) + 1
+            if seen(int(rows[start : start + best].sum()), best, variance, times=NEAR):
+                cells[start : start + best] = True
+            first = start + best - 1 if cells[start] else start
+    return known
+
+
+def _scores(sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns how far sums over the first cells, the first two and so on exceed their noise, squared."""
+    mass = np.maximum(sums, 0).astype(np.float64)
+    return mass * mass / np.arange(1, len(sums) + 1)
 
 
 def _densest(counts: NDArray[np.int64]) -> slice:

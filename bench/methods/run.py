@@ -26,7 +26,7 @@ from mechanisms.aim import Measurement, run_aim
 from mechanisms.annealing import CENTRAL_ROUNDS, AnnealedPlan
 from mechanisms.events import noise_deviation
 from mechanisms.plaintext import PlaintextBackend, measure_fine
-from mechanisms.resolving import coarse_codes, coarse_measurement, resolve
+from mechanisms.resolving import coarse_codes, coarse_measurement, first_spread, resolve
 from mechanisms.sampling import RandomBytes
 from mechanisms.scores import AIM, RULES, Rule
 from mechanisms.workload import Workload, count_marginals
@@ -41,7 +41,7 @@ async def run_method(settings: Settings, posed: Problem, rng: np.random.Generato
         return await run_flaim(settings, posed, rng)
     if settings.mpc:
         return await run_distaim(settings, posed)
-    plan = _schedule(settings, posed.workload)
+    plan = _schedule(settings, posed)
     ledger = Ledger(plan.rho, accountant=plan.accountant)
     if settings.method == "aim":
         workload, codes, history = _measured(posed, plan, ledger, rng.bytes)
@@ -135,10 +135,12 @@ async def _run_aim(
     return Outcome(estimator.model, result.total, result.rounds_done, judged(estimator))
 
 
-def _schedule(settings: Settings, workload: Workload) -> Schedule:
+def _schedule(settings: Settings, posed: Problem) -> Schedule:
     """Returns the papers' schedule for their rule, and a study's for another."""
+    workload = posed.workload
     if settings.rule != AIM:
-        return divide(study_section(settings, workload), workload)
+        spread = first_spread(posed.dataset.domain)
+        return divide(study_section(settings, workload), workload, spread=spread)
     rho = rho_from_epsilon_delta(settings.epsilon, settings.delta)
     columns = len(workload.one_way)
     if settings.annealed:
