@@ -512,13 +512,13 @@ def _written(
     drawn = numbers.tolist()
     spelling = spelling_of(column.form) if column.form else None
     if isinstance(spelling, Numeral) and spelling.scale:
-        drawn = _on_steps(column, spelling, drawn, codes.tolist())
+        drawn = _on_steps(column, spelling, drawn, codes=codes.tolist())
     texts = {number: column.text_of(number) for number in dict.fromkeys(drawn)}
     return np.array([texts[number] for number in drawn], object)
 
 
 def _on_steps(
-    column: Integer | Real, numeral: Numeral, drawn: Sequence[int], codes: Sequence[int]
+    column: Integer | Real, numeral: Numeral, drawn: Sequence[int], *, codes: Sequence[int]
 ) -> list[int]:
     """Returns the numbers that are written with the decimals of ``numeral``, each the nearest of its cell.
 

@@ -125,7 +125,9 @@ def draft_with_private_numbers(draft: Draft) -> Draft:
             notes += [each for each in draft.notes if each.startswith(note)]
             continue
         free = without_values(column)
-        origin = () if free.private is None or free.private.free else ((WHOLE, _BOUNDS),)
+        origin: tuple[tuple[str, str], ...] = ()
+        if free.private is not None and not free.private.free:
+            origin = ((WHOLE, _BOUNDS),)
         if column.marks:
             free = replace(free, marks=column.marks)
             origin = (*((key, _BOUNDS) for key in ("low", "high") if origin), ("marks", TABLE))

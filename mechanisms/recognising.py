@@ -557,8 +557,12 @@ def _scaled(counts: Mapping[str, int]) -> NumberReading | None:
         word = after.removesuffix(suffix) if after.endswith(suffix) else None
         if word in words and before.removeprefix("-") == prefix:
             cores[text] = (core, words[word])
-    found = [_with_scale(counts, Numeral(prefix, suffix), words, cores, signs) for signs in _PLAIN]
-    return max(filter(None, found), key=lambda reading: len(reading.plain), default=None)
+    readings = [
+        _with_scale(counts, Numeral(prefix, suffix), words, cores=cores, signs=signs)
+        for signs in _PLAIN
+    ]
+    fitting = [reading for reading in readings if reading is not None]
+    return max(fitting, key=lambda reading: len(reading.plain), default=None)
 
 
 def _scale_words(behind: Sequence[str]) -> tuple[dict[str, int], str]:
@@ -588,6 +592,7 @@ def _with_scale(
     counts: Mapping[str, int],
     numeral: Numeral,
     words: Mapping[str, int],
+    *,
     cores: Mapping[str, tuple[str, int]],
     signs: tuple[str, str],
 ) -> NumberReading | None:

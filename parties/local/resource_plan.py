@@ -40,8 +40,8 @@ _SUBMIT_BITS_S = 10e6
 """Bandwidth in bit/s: an upload that needs more than this to finish in time gets a warning."""
 _WIDE_CELL_SHARE = 0.5
 """Share of a column's range: a cell that covers more of it gets a warning."""
-_DECADE_CELLS = 64
-"""Fine cells of private values in a window that has numbers within a factor of ten (`mechanisms.scale_free`)."""
+_GRID_CELLS = 960
+"""Fine cells of private values, about (`mechanisms.scale_free`)."""
 _QUIET_SHARE = 0.5
 """Share of timeouts.receive_s: a server that computes alone for longer gets a warning."""
 _QUIET_S_A_CELL = 150e-9
@@ -217,12 +217,12 @@ def _unseen_values(domain: Domain, rows: float, deviation: float) -> list[str]:
     """Returns warnings for private values of which noise of ``deviation`` in round 0 may show none."""
     found = []
     free = [column for column in domain.columns if column.private and column.private.free]
-    least = math.ceil(FOUND * math.sqrt(_DECADE_CELLS) * deviation)
+    least = math.ceil(FOUND * math.sqrt(_GRID_CELLS) * deviation)
     numbers = [column.name for column in free if not isinstance(column, Categorical)]
     if numbers and rows < least:
         found.append(
-            f"noise may hide where the values of {', '.join(numbers)} lie: some {least:,} rows within a factor of ten, "
-            "or within five years, are seen, and fewer may come out anywhere; expected low and high from a code book "
+            f"noise may hide where the values of {', '.join(numbers)} lie: some {least:,} rows are seen wherever they "
+            "are, and of fewer many come out elsewhere; expected low and high from a code book "
             f'beside bins = "{PRIVATE}", more rows or a larger run.epsilon'
         )
     for column in free:
