@@ -111,8 +111,8 @@ def domain(
         click.echo(json.dumps(document, indent=2))
         return
     _summarise(replace(seen, unlisted=draft.unlisted, private=draft.private))
-    click.echo(_origin(draft), err=True)
     _write_draft(text, out)
+    click.echo(_origin(draft), err=True)
 
 
 @data.command("schema", epilog="Example: syncret data schema schema.json > stays.toml")

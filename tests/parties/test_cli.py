@@ -146,17 +146,17 @@ def test_domain_drafts_a_config_that_loads_and_marks_what_it_read(tmp_path: Path
     table.write_text("sex,age,cost\nf,3,1.5\nm,90,\nf,17,2.25\n")
     drafted = CliRunner().invoke(cli, ["data", "draft", str(table)])
     assert drafted.exit_code == 0
-    assert drafted.output.count("# READ FROM THE DATA") == 1 + 2 + 4 + 1
-    assert "WARNING" in drafted.output
+    assert drafted.stdout.count("# READ FROM THE DATA") == 1 + 2 + 4 + 1
+    assert "WARNING" in drafted.stdout
     path = tmp_path / "stays.toml"
-    path.write_text(drafted.output)
+    path.write_text(drafted.stdout)
     config = load_config(path)
     assert config.domain.names == ("sex", "age", "cost")
     out = tmp_path / "other.toml"
     assert run_command_line(cli, ["data", "draft", str(table), "--out", str(out)]) == 0
-    assert out.read_text() == drafted.output
+    assert out.read_text() == drafted.stdout
     assert run_command_line(cli, ["data", "draft", str(table), "--out", str(out)]) == Status.STORAGE
-    assert out.read_text() == drafted.output
+    assert out.read_text() == drafted.stdout
 
 
 def test_domain_says_what_is_wrong_with_the_place_for_its_draft(
@@ -542,7 +542,7 @@ def test_domain_drafts_what_run_takes_for_short_names_of_whole_numbers(tmp_path:
     assert config.workload.degree == 2
     table.write_text("a\n" + "1\n2\n" * 20)
     out = tmp_path / "one.toml"
-    out.write_text(CliRunner().invoke(cli, ["data", "draft", str(table)]).output)
+    out.write_text(CliRunner().invoke(cli, ["data", "draft", str(table)]).stdout)
     assert load_config(out).build_workload().queries == (("a",),)
 
 
@@ -572,12 +572,15 @@ def test_domain_says_beside_the_draft_what_is_not_in_it(tmp_path: Path) -> None:
     rows = "".join(f"{i};{i % 7},5;P{i:05d}\n" for i in range(40))
     table.write_text(f"Stays, 2024\n;cost;number\n{rows}")
     done = CliRunner().invoke(cli, ["data", "draft", str(table)])
-    assert done.stderr.splitlines() == [
+    *said, origin = done.stderr.splitlines()
+    assert said == [
         "read: line 1 above the header skipped",
         "read: the index, a first column without a name, left out",
         "1 column drafted, 1 left out:",
         "  number: looks like an identifier or free text: 40 different values in 40 rows",
     ]
+    assert origin.startswith("Values read from the table in the clear: ")
+    assert "a study with others refuses each that is still marked" in origin
     document = tomllib.loads(done.stdout)
     assert document["format"] == {"delimiter": ";", "decimal": ","}
     assert [column["name"] for column in document["column"]] == ["cost"]
