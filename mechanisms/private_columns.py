@@ -31,7 +31,7 @@ def with_private_bins(column: Column) -> Column:
         return replace(_dates(column, PrivateBins()), missing=column.missing, marks=column.marks)
     if isinstance(column, Integer):
         least, most = min((column.low, *column.atoms)), max((column.high, *column.atoms))
-        if most - least < DEFAULT_BINS:
+        if has_few_values(column):
             return column
         low, high = -_power(-least), _power(most)
         scale = _fine_scale(high - low, FINE_CELLS)
@@ -76,6 +76,14 @@ def _power(number: float) -> int:
     while power < number:
         power *= 10
     return power if number > 0 else 0
+
+
+def has_few_values(column: Column) -> bool:
+    """Returns whether a column is of whole numbers so few that each has a bin: codes and marks (0, 1), in effect."""
+    if not isinstance(column, Integer):
+        return False
+    least, most = min((column.low, *column.atoms)), max((column.high, *column.atoms))
+    return most - least < DEFAULT_BINS
 
 
 def without_values(column: Ordered) -> Ordered:

@@ -24,7 +24,7 @@ from mechanisms.domain import Domain
 from mechanisms.draft import KNOWN_MISSING, Draft, Unlisted
 from mechanisms.draft_notes import named
 from mechanisms.errors import DataError, DomainError
-from mechanisms.private_columns import without_values
+from mechanisms.private_columns import has_few_values, without_values
 from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.split_columns import NO, YES, SplitColumn, part_of
 from mechanisms.split_draft import separator_of
@@ -103,7 +103,8 @@ def private_draft(draft: Draft) -> Draft:
 def draft_with_private_numbers(draft: Draft) -> Draft:
     """Returns the draft without numbers and dates that were read; categories, and texts beside numbers, stay.
 
-    So do the bounds of numbers in a cell with others that could not be split without them.
+    Whole numbers of few values (0 and 1) are categories here: on the public grid they would take a thousand cells. The
+    bounds of numbers in a cell with others stay where it could not be split without them.
 
     Raises ``DataError`` for dates in a form without known bounds.
     """
@@ -119,7 +120,7 @@ def draft_with_private_numbers(draft: Draft) -> Draft:
     columns, provenance, notes = list[Column](), list[Provenance](), list[str]()
     for column in drafted.columns:
         note = f"{named(column.name)}: "
-        if isinstance(column, Categorical) or column.name in bounded:
+        if isinstance(column, Categorical) or has_few_values(column) or column.name in bounded:
             columns.append(column)
             provenance.append(said[column.name])
             notes += [each for each in draft.notes if each.startswith(note)]

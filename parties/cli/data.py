@@ -59,8 +59,8 @@ def data() -> None:
 @click.option(
     "--private-numbers",
     is_flag=True,
-    help="Write no number or date of the table: as --private, but categories, and texts beside numbers, are read from "
-    "the table and marked. For tables of some 10,000 rows or more.",
+    help="Write no number or date of the table: as --private, but categories, whole numbers of few values, and texts "
+    "beside numbers are read from the table and marked. For tables of some 10,000 rows or more.",
 )
 @common_options
 def domain(

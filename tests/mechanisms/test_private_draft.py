@@ -162,20 +162,20 @@ def test_a_draft_with_private_numbers_keeps_categories_that_a_study_with_others_
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "stays.csv"
-    marked(stays(1)).to_csv(path, index=False)
+    marked(stays(1)).assign(again=["0", "1"] * (ROWS // 2)).to_csv(path, index=False)
     command = ["data", "draft", str(path), "--private-numbers", "--out", str(tmp_path / "d.toml")]
     shown = CliRunner().invoke(cli, command)
     assert shown.exit_code == 0, shown.output
-    # Two sexes, three codes, a mark.
-    assert "Values read from the table in the clear: 6. No epsilon" in shown.output
+    # Two sexes, three codes, a mark, and the bounds of few numbers.
+    assert "Values read from the table in the clear: 8. No epsilon" in shown.output
     config = load_config(tmp_path / "d.toml")
-    assert set(config.domain.names) == {*stays(1).columns, "pressure 1", "pressure 2"}
-    assert counted(config.domain)["table"] == 6
+    assert set(config.domain.names) == {*stays(1).columns, "pressure 1", "pressure 2", "again"}
+    assert counted(config.domain)["table"] == 8
     with pytest.raises(ConfigError, match=r"'sex' \(categories.*'age' \(marks\)") as refused:
         check_confirmed(config)
     assert "cost" not in str(refused.value)
     codes = encode(config.domain, read_table(path), ignore_extra=True)
-    assert codes.shape == (ROWS, 11)
+    assert codes.shape == (ROWS, 12)
 
 
 def test_one_option_says_what_a_draft_reads(tmp_path: Path) -> None:
