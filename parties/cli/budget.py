@@ -3,13 +3,29 @@
 import json
 import math
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from mechanisms.text_table import and_list
-from parties.cli.options import budget_option, by_option
-from parties.cli.runtime import common_options
+from parties.cli.options import (
+    budget_option,
+    by_option,
+    certificate_options,
+    population_options,
+)
+from parties.cli.runtime import common_options, run_supervised
+from parties.config import load_config
+from parties.foundation.errors import SubmitError
+from parties.local.processes import Supervision
+from parties.mpc.submission.earlier_releases import (
+    EarlierRelease,
+    ToldReleases,
+    ask_earlier_releases,
+)
+from parties.session.owner import owner_files
 from parties.storage.owner_budget import OwnerBudget
 from parties.storage.population_budget import (
     REPLACED,
@@ -19,7 +35,13 @@ from parties.storage.population_budget import (
     Release,
     ReleaseCharge,
 )
-from parties.storage.populations import RecordedWord, this_user
+from parties.storage.populations import (
+    OwnersWord,
+    RecordedWord,
+    TableIdentity,
+    owners_word,
+    this_user,
+)
 from parties.storage.refresh import Refreshes, forecast_refreshes
 from parties.storage.user_paths import budget_path
 
@@ -106,6 +128,91 @@ def set_limit(
         f"{epsilon:g}, delta = {delta:g})-differential privacy allows; before, that was epsilon = {before.epsilon:g}, "
         f"delta = {before.delta:g}.\n{budget_state_text(after)}"
     )
+
+
+@budget.command("reconcile", epilog="Example: syncret budget reconcile study/stays.toml")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--run", default=None, metavar="NAME", help="Enter this run alone.")
+@population_options
+@certificate_options
+@common_options
+def reconcile(
+    config: Path,
+    run: str | None,
+    population: str | None,
+    new_population: str | None,
+    by: str | None,
+    budget: Path | None,
+    as_json: bool,
+    **files: Path | None,
+) -> None:
+    """Ask the servers of CONFIG what they have released with your key, in all studies, and enter what is missing here.
+
+    For a budget that was put back from a copy, or begun anew. Servers show what you signed then, so that none of them
+    can invent a study or a cost. With several populations, say whose table a run had; `join` asks the servers as well.
+    """
+    if population is not None and new_population is not None:
+        raise click.UsageError("give one of --population and --new-population")
+    word, path = owners_word(population, new_population, by), budget_path(budget)
+    loaded = load_config(config)
+    loaded.require_parties()
+    own = owner_files(loaded, **files)
+
+    async def ask(supervision: Supervision) -> ToldReleases:
+        return await ask_earlier_releases(loaded, own, path)
+
+    told = run_supervised(ask, watch_stdin=False, events=None)
+    if not told.answered:
+        raise SubmitError(f"no server answers: {_problems_text(told)}; nothing was entered")
+    missing = [item for item in told.missing if run in (None, item.release.run)]
+    entered = _enter_earlier(path, missing, word=word)
+    if as_json:
+        document = {
+            "answered": list(told.answered),
+            "problems": dict(told.problems),
+            "entered": [
+                {**asdict(item), "release": asdict(item.release), "charged_to": name}
+                for item, name in entered
+            ],
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    for item, name in entered:
+        click.echo(f"{item.text}: {cost_text(item.release)} is charged to {name}")
+    known = "nothing that this budget does not have" if not entered else "nothing else"
+    click.echo(f"{and_list(told.answered)} told {known}")
+    if told.problems:
+        click.echo(_problems_text(told))
+
+
+def _problems_text(told: ToldReleases) -> str:
+    return "; ".join(f"{name}: {problem}" for name, problem in told.problems.items())
+
+
+def _enter_earlier(
+    path: Path, missing: Sequence[EarlierRelease], *, word: OwnersWord | None
+) -> list[tuple[EarlierRelease, str]]:
+    """Charges earlier releases to the population that was named, or the only one. Raises UsageError without one."""
+    if not missing:
+        return []
+    found = OwnerBudget(path)
+    if word is None:
+        names = [dataset.name for dataset in found.datasets()]
+        if len(names) != 1:
+            raise click.UsageError(
+                f"{'; '.join(item.text for item in missing)}: this budget does not have that, and "
+                f"{'has no population yet' if not names else f'has the populations {and_list(names)}'}; expected "
+                "--population or --new-population, and --run for one run alone"
+            )
+        word = OwnersWord(names[0], False, this_user())
+    entered = []
+    for item in missing:
+        sure, table = len(item.servers) > 1, TableIdentity(None, word=word)
+        name = found.adopt_earlier(item.release, item.submission, table, sure=sure, of_source=True)
+        entered.append((item, name))
+        # A new population is there from its first release on.
+        word = OwnersWord(word.population, False, word.by)
+    return entered
 
 
 def _limit(

@@ -185,6 +185,45 @@ by_option = click.option(
 )
 
 
+def population_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --population, --new-population, --by and --budget."""
+    options = (
+        click.option(
+            "--population",
+            default=None,
+            metavar="NAME",
+            help="Say that the budget of these people pays, whatever the rows are like. Recorded.",
+        ),
+        click.option(
+            "--new-population",
+            default=None,
+            metavar="NAME",
+            help="Say that nobody in the table is in one that was charged before: a budget of their own. Recorded.",
+        ),
+        by_option,
+        budget_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def certificate_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --ca, --cert and --key of a data owner."""
+    options = (
+        click.option(
+            "--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca."
+        ),
+        click.option(
+            "--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert."
+        ),
+        click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds CONFIG, the options of a table, of its population and its budget, --ca, --cert and --key.
 
@@ -202,23 +241,8 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
         "Refused where the rows are those of other people.",
     )
     @click.option("--dataset", default=None, hidden=True, help="The former name of --called.")
-    @click.option(
-        "--population",
-        default=None,
-        metavar="NAME",
-        help="Say that the budget of these people pays, whatever the rows are like. Recorded.",
-    )
-    @click.option(
-        "--new-population",
-        default=None,
-        metavar="NAME",
-        help="Say that nobody in the table is in one that was charged before: a budget of their own. Recorded.",
-    )
-    @by_option
-    @budget_option
-    @click.option("--ca", type=_PATH, default=None, help="The run's authority, if not [tls] ca.")
-    @click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
-    @click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
+    @population_options
+    @certificate_options
     @functools.wraps(command)
     def with_owner(
         config: str,

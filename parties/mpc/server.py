@@ -183,6 +183,7 @@ async def _ingest(
         ports=ports,
         rejected=session.status.rejected,
         on_lack=on_lack,
+        registry=None if session.registration is None else session.registration.register,
     )
     session.progress.event("listening", f"taking submissions at {address}")
     return ingest

@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mechanisms.accounting import Schedule
 from mechanisms.errors import MechanismError
 from parties.config import CertificateFiles, Config
+from parties.config.diff import agreed_bytes
 from parties.foundation.exit_codes import TooFewClients
 from parties.identity.tls import authority_bytes, check_pinned_identity, check_seal
 from parties.mpc.agreement import run_identity
@@ -27,11 +29,12 @@ from parties.mpc.replay.log import REPLAY_FOLDER, WARNING, ReplayLog
 from parties.mpc.replay.recorder import RecordedEffects
 from parties.mpc.server_folder import ServerFolder, open_transcript
 from parties.mpc.storage.run_state import RHO
+from parties.mpc.submission.sealed_upload import signer_key
 from parties.observability.events import Progress
 from parties.observability.status import RunStatus
 from parties.session.study import Study
 from parties.storage.files import disk_errors
-from parties.storage.release_registry import RegisteredFolder, StudyRegistration
+from parties.storage.release_registry import RegisteredFolder, SignedInputs, StudyRegistration
 from protocols.errors import ProtocolError
 
 
@@ -72,7 +75,15 @@ class MpcSession:
     def record_release(self, clients: Collection[str]) -> None:
         """Registers the ``clients`` of a release, and the charges so far, before its opening. Raises StudyReleased."""
         if self.registration is not None:
-            self.registration.release(clients, len(self.folder.charges))
+            inputs = partial(self._signed_inputs, clients)
+            self.registration.release(clients, len(self.folder.charges), inputs=inputs)
+
+    def _signed_inputs(self, clients: Collection[str]) -> SignedInputs:
+        """What the ``clients`` of a release have signed, for their questions about it in later studies."""
+        uploads = self.folder.store.submissions.signed(clients)
+        return SignedInputs(
+            agreed_bytes(self.study.config).decode(), [(signer_key(text), text) for text in uploads]
+        )
 
 
 def server_files(config: Config, pid: int, directory: Path | None = None) -> CertificateFiles:

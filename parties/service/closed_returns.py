@@ -1,4 +1,6 @@
-"""Signed statements to owners of a study without a process: nothing of theirs was opened, and their shares are gone.
+"""Answers to owners of a study without a process: what is true of their submissions, and what of them was released.
+
+Signed statements say that nothing of theirs was opened, and that their shares are gone.
 
 A study that is finished or cancelled signs for every version of an owner that its releases did not include, once its
 secrets are deleted. A study that has failed may be approved again, and keeps its secrets: it signs for what an owner
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from parties.config import Config, load_config
 from parties.identity.signing import Issuer
+from parties.mpc.intake.known_releases import releases_answer
 from parties.mpc.outputs import STORE_FOLDER, has_store
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.sealed_upload import (
@@ -44,6 +47,14 @@ class OwnerRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasesRequest:
+    """A request of the owner with the hash ``key`` about its releases; ``query`` as in the ingest API."""
+
+    key: str
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class ClosedReturns:
     """Statements of the service ``identity``; ``register`` is the file of its release registry, None: the usual one."""
 
@@ -71,6 +82,14 @@ class ClosedReturns:
             return None
         with Store(folder.work / STORE_FOLDER, config.digest()) as store:
             return _settled(config, store, request, signer=signer)
+
+    def releases(self, request: ReleasesRequest) -> Mapping[str, object] | None:
+        """Returns the owner's releases in all studies, None for an unknown configuration.
+
+        Raises StoreError. Blocks.
+        """
+        registry = ReleaseRegistry(registry_path(self.register))
+        return releases_answer(registry, request.key, self.identity.own.name, request.query)
 
 
 def _settled(

@@ -4,12 +4,14 @@ A study without a process has no TLS endpoint of its own. ``ClosedStudies`` find
 ``ClosedStudyResponder`` terminates TLS with the study's own certificate, so that an owner gets the answer from the
 server that it pinned. Every request gets one answer: 410 with
 the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry; to
-questions about a withdrawal a signed statement, where one is true (`parties.service.closed_returns`); and of a
-finished study its public files (`parties.service.closed_results`). No body is read. All answers are public.
+questions about a withdrawal a signed statement, where one is true (`parties.service.closed_returns`), and to those
+about releases what of the owner's key this server has released in any study; and of a finished study its public files
+(`parties.service.closed_results`). No body is read. All answers are public.
 """
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -20,12 +22,12 @@ from aiohttp import web
 from parties.config import CertificateFiles, load_config
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import ingest_headers
-from parties.identity.tls import peer_name, server_context
-from parties.mpc.submission.http_api import withdrawal_path
+from parties.identity.tls import peer_key, peer_name, server_context
+from parties.mpc.submission.http_api import releases_path, withdrawal_path
 from parties.mpc.submission.messages import FieldError
 from parties.network.port_sharing import study_sni_name
 from parties.service.closed_results import ClosedResults
-from parties.service.closed_returns import ClosedReturns, OwnerRequest
+from parties.service.closed_returns import ClosedReturns, OwnerRequest, ReleasesRequest
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.responders import ResponderPool, StudyResponder
@@ -38,6 +40,8 @@ _AGAIN = f"{_NOTHING_MORE}, unless all three operators approve it again; --withd
 
 ReturnOf: TypeAlias = Callable[[StudyRecord, OwnerRequest], Awaitable[Mapping[str, object] | None]]
 """Returns the signed statement to an owner of a study, None if there is none."""
+ReleasesOf: TypeAlias = Callable[[ReleasesRequest], Mapping[str, object] | None]
+"""Returns the releases of an owner in all studies, None for an unknown configuration; blocks."""
 
 
 class ClosedStudies:
@@ -50,7 +54,13 @@ class ClosedStudies:
         self._studies = studies
         self._returns = ClosedReturns(identity, studies, register)
         results = ClosedResults(identity.own.name, lambda study: studies.folder(study).work)
-        self._responder = ClosedStudyResponder(studies.get, self._files, self._return, results)
+        self._responder = ClosedStudyResponder(
+            studies.get,
+            self._files,
+            self._return,
+            results=results,
+            releases_of=self._returns.releases,
+        )
 
     def take(self, name: str, connection: socket.socket) -> bool:
         """Passes a connection by the SNI ``name`` of a study without a process to its responder."""
@@ -94,12 +104,15 @@ class ClosedStudyResponder:
         known: Callable[[str], StudyRecord | None],
         files_of: Callable[[StudyRecord], CertificateFiles],
         return_of: ReturnOf | None = None,
+        *,
         results: ClosedResults | None = None,
+        releases_of: ReleasesOf | None = None,
     ) -> None:
         self._study_of = known
         self._files_of = files_of
         self._return_of = return_of
         self._results = results
+        self._releases_of = releases_of
         self._pool = ResponderPool()
 
     def take(self, digest: str, connection: socket.socket) -> bool:
@@ -110,7 +123,10 @@ class ClosedStudyResponder:
 
         def responder() -> StudyResponder:
             answers = _StudyAnswers(
-                lambda: self._study_of(digest), return_of=self._return_of, results=self._results
+                lambda: self._study_of(digest),
+                return_of=self._return_of,
+                results=self._results,
+                releases_of=self._releases_of,
             )
             return StudyResponder(answers.answer, server_context(self._files_of(study)))
 
@@ -134,10 +150,12 @@ class _StudyAnswers:
         *,
         return_of: ReturnOf | None,
         results: ClosedResults | None,
+        releases_of: ReleasesOf | None,
     ) -> None:
         self._study = study
         self._return_of = return_of
         self._results = results
+        self._releases_of = releases_of
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         study = self._study()
@@ -154,14 +172,17 @@ class _StudyAnswers:
                 returned = await self._returned(study, request)
                 if returned is not None:
                     status, document = HTTPStatus.OK, returned
+            elif request.path == releases_path(study.run) and request.method == "GET":
+                releases = await self._releases(request)
+                if releases is not None:
+                    status, document = HTTPStatus.OK, releases
         return web.json_response(document, status=status, headers=ingest_headers())
 
     async def _returned(
         self, study: StudyRecord, request: web.BaseRequest
     ) -> Mapping[str, object] | None:
         """Returns the signed statement for the requester of a study, None if there is none."""
-        transport = request.transport
-        tls = None if transport is None else transport.get_extra_info("ssl_object")
+        tls = _tls(request)
         if tls is None or self._return_of is None:
             return None
         headers = request.headers if request.method == "PUT" else None
@@ -171,6 +192,23 @@ class _StudyAnswers:
             return await self._return_of(study, asked)
         except (PartyError, FieldError):
             return None
+
+    async def _releases(self, request: web.BaseRequest) -> Mapping[str, object] | None:
+        """Returns the releases of the requester's key, None for an unknown configuration or a failing registry."""
+        tls = _tls(request)
+        if tls is None or self._releases_of is None:
+            return None
+        try:
+            asked = ReleasesRequest(peer_key(tls), request.query)
+            return await asyncio.to_thread(self._releases_of, asked)
+        except (PartyError, ValueError):
+            return None
+
+
+def _tls(request: web.BaseRequest) -> ssl.SSLObject | None:
+    transport = request.transport
+    found = None if transport is None else transport.get_extra_info("ssl_object")
+    return found if isinstance(found, ssl.SSLObject) else None
 
 
 def closed_study_answer(study: StudyRecord) -> tuple[int, dict[str, str]]:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from mechanisms.accounting import ZCDP, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
+from mechanisms.text_table import and_list
 from parties.foundation.errors import StoreError
 from parties.storage import charge_state
 from parties.storage.charge_state import ChargeState, IntendedRelease
@@ -122,19 +123,58 @@ class OwnerBudget:
         That is for a budget that was put back from an older copy. A charge that two servers have returned is charged
         again only if the answer is ``sure``: of two servers. Raises StoreError as ``charge`` does.
         """
-        key = (release.config, submission)
-        query = "SELECT entry, dataset FROM release WHERE config = ? AND submission = ?"
-        returned = "SELECT how FROM returned WHERE entry = ?"
         with self._shared.transaction() as db:
-            entries = db.execute(query, key).fetchall()
-            back = [(e, name) for e, name in entries if db.execute(returned, (e,)).fetchone()]
-            if entries and not (sure and len(back) == len(entries)):
+            back = _to_adopt(db, release.config, submission, sure=sure)
+            if back is None:
                 return ""
-            names = [name for _, name in back] or find_populations(db, source, self.path)
+            names = back or find_populations(db, source, self.path)
             names = names or [_begin(db, source, release)]
             for name in names:
                 remember_table(db, name, source)
                 _insert(db, name, release, submission)
+        return _JOIN.join(names)
+
+    def lacks(self, config: str, submission: str, *, sure: bool) -> bool:
+        """Returns true if ``adopt`` would charge this submission."""
+        with self._shared.reading() as db:
+            return _to_adopt(db, config, submission, sure=sure) is not None
+
+    def adopt_earlier(
+        self,
+        release: Release,
+        submission: str,
+        source: TableIdentity,
+        *,
+        sure: bool,
+        of_source: bool,
+    ) -> str:
+        """Charges a release of an earlier study, of which no table is at hand; returns the populations' names, if so.
+
+        With ``of_source``, ``source`` is the earlier table, by its owner's word. Otherwise it is another table of this
+        owner, whose populations pay if there are no others. Raises StoreError if there are: nobody can tell whose the
+        earlier table was.
+        """
+        with self._shared.transaction() as db:
+            back = _to_adopt(db, release.config, submission, sure=sure)
+            if back is None:
+                return ""
+            names = back or find_populations(db, source, self.path)
+            others = sorted(set(population_names(db)) - set(names))
+            if others and not (back or of_source):
+                raise StoreError(
+                    self.path,
+                    f"lacks run {release.run}, configuration {release.config[:12]}, which servers have released with "
+                    f"your key, and has several populations ({and_list(sorted({*names, *others}))}). Expected, before "
+                    f"anything else: syncret budget reconcile CONFIG --run {release.run} with --population NAME, whose "
+                    "table that run had, or --new-population NAME",
+                )
+            names = names or [_begin(db, source, release)]
+            for name in names:
+                if not of_source:
+                    remember_table(db, name, source)
+                _insert(db, name, release, submission)
+            if of_source:
+                remember_word(db, source, run=release.run, resembled="")
         return _JOIN.join(names)
 
     def intend(self, source: TableIdentity, release: Release, submission: str | None = None) -> str:
@@ -412,6 +452,17 @@ class BudgetAccount:
     def quote(self, submission: str | None = None) -> BudgetQuote:
         """Returns the cost of ``spend``; see ``OwnerBudget.quote``."""
         return self.budget.quote(self.source, self.release, submission)
+
+
+def _to_adopt(
+    db: sqlite3.Connection, config: str, submission: str, *, sure: bool
+) -> list[str] | None:
+    """Returns the populations whose refunded charge is entered again, [] for a charge that is new; None for neither."""
+    query = "SELECT entry, dataset FROM release WHERE config = ? AND submission = ?"
+    returned = "SELECT how FROM returned WHERE entry = ?"
+    entries = db.execute(query, (config, submission)).fetchall()
+    back = [name for entry, name in entries if db.execute(returned, (entry,)).fetchone()]
+    return back if not entries or (sure and len(back) == len(entries)) else None
 
 
 def _without_limit_text(dataset: Dataset, release: Release, where: Path) -> str:

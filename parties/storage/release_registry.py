@@ -6,6 +6,9 @@ its first release. Studies are identified by configuration and server, and their
 moved folder keeps its identity, and an old copy lacks charges that the registry has. A second release of a
 configuration would have fresh noise that no owner has paid for; it needs a new configuration, which owners charge anew.
 
+With a release come the submissions in it, as their owners signed them, and the agreed configuration: ``released_to``
+returns those of an owner's key over all studies, for a budget that was put back from an older copy.
+
 All values here are public; paths are for the operator only. A transaction is durable at its end. Known limits: without
 the file, or on another host, earlier releases are unknown; the owners' budgets (`parties.storage.owner_budget`) and the
 two other servers' registries still have them.
@@ -14,7 +17,7 @@ two other servers' registries still have them.
 import hashlib
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +35,14 @@ _SCHEMA = (
     """CREATE TABLE owner (
     config TEXT NOT NULL, server TEXT NOT NULL, store TEXT NOT NULL, client TEXT NOT NULL,
     PRIMARY KEY (config, server, client, store)) STRICT""",
+    """CREATE TABLE IF NOT EXISTS signed (
+    key TEXT NOT NULL, config TEXT NOT NULL, upload TEXT NOT NULL, PRIMARY KEY (key, config, upload)) STRICT""",
+    """CREATE TABLE IF NOT EXISTS agreed (config TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT""",
 )
+"""``signed`` has released uploads by the hash of their owner's key, ``agreed`` the configurations that they are for.
+
+Older files have neither, and get both when they are opened: nothing is told of their studies.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,14 @@ class RegisteredFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class SignedInputs:
+    """Inputs of a release: the ``agreed`` configuration (JSON), signed ``uploads`` by the hash of an owner's key."""
+
+    agreed: str = ""
+    uploads: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FolderRecord:
     """A registry's record of a folder: number of charges and requested rounds, and ``ended`` if its run has ended."""
 
@@ -88,10 +106,18 @@ class ReleaseRegistry:
                 (*study.key, study.run, str(study.folder.absolute()), study.seal, time.time()),
             )
 
-    def release(self, study: RegisteredFolder, clients: Iterable[str], charges: int = 0) -> None:
+    def release(
+        self,
+        study: RegisteredFolder,
+        clients: Iterable[str],
+        charges: int = 0,
+        *,
+        inputs: SignedInputs | None = None,
+    ) -> None:
         """Records, before it happens, a release of ``clients`` from this folder.
 
-        ``charges`` counts the folder's charges, and a federation's requested rounds with them. Raises as ``begin``.
+        ``charges`` counts the folder's charges, and a federation's requested rounds with them; ``inputs`` are what the
+        clients have signed. Raises as ``begin``.
         """
         with self._shared.transaction() as db:
             self._require_first(db, study)
@@ -104,6 +130,29 @@ class ReleaseRegistry:
                 "INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)",
                 ((*study.key, client) for client in clients),
             )
+            if inputs is not None:
+                db.execute(
+                    "INSERT OR IGNORE INTO agreed VALUES (?, ?)", (study.config, inputs.agreed)
+                )
+                db.executemany(
+                    "INSERT OR IGNORE INTO signed VALUES (?, ?, ?)",
+                    ((key, study.config, upload) for key, upload in inputs.uploads),
+                )
+
+    def released_to(self, key: str) -> list[tuple[str, str]]:
+        """Returns the released uploads that the owner with this key's hash has signed: configuration and upload."""
+        query = "SELECT config, upload FROM signed WHERE key = ? ORDER BY rowid"
+        with self._shared.reading() as db:
+            return db.execute(query, (key,)).fetchall()
+
+    def agreed_with(self, key: str, config: str) -> str | None:
+        """Returns a configuration (JSON) of which this owner's key has a released upload; None without one."""
+        query = (
+            "SELECT document FROM agreed JOIN signed USING (config) WHERE config = ? AND key = ?"
+        )
+        with self._shared.reading() as db:
+            row = db.execute(query, (config, key)).fetchone()
+        return None if row is None else str(row[0])
 
     def record(self, config: str, store: str) -> FolderRecord | None:
         """Returns the record of the folder with this store in the run of ``config``; None for an unknown one."""
@@ -227,17 +276,24 @@ class StudyRegistration:
         if charges:
             self.release((), charges)
 
-    def release(self, clients: Collection[str], charges: int = 0) -> None:
+    def release(
+        self,
+        clients: Collection[str],
+        charges: int = 0,
+        *,
+        inputs: Callable[[], SignedInputs] | None = None,
+    ) -> None:
         """See ``ReleaseRegistry.release``; does nothing if this process has recorded the same already.
 
-        ``clients`` may be very many, and are iterated without being stored.
+        ``clients`` may be very many, and are iterated without being stored; ``inputs`` is called for new ones.
         """
         digest = hashlib.sha256()
         for client in clients:
             digest.update(client.encode() + b"\n")
         same = digest.hexdigest() == self._released
         if not same or charges > self._charges:
-            self.register.release(self.study, () if same else clients, charges)
+            signed = None if same or inputs is None or not clients else inputs()
+            self.register.release(self.study, () if same else clients, charges, inputs=signed)
             self._released, self._charges = digest.hexdigest(), charges
 
     def check_client(self, client: str) -> None:

@@ -41,6 +41,7 @@ from parties.mpc.submission.sealed_upload import (
 )
 from parties.session.operator_commands import OperatorCommands
 from parties.session.study import Study
+from parties.storage.release_registry import ReleaseRegistry
 from protocols.context import Context
 from protocols.ring import R32
 from protocols.shares import Share
@@ -202,6 +203,7 @@ async def running_servers(
     certificates: Mapping[str, CertificateFiles],
     pids: tuple[int, ...] = (0, 1, 2),
     orders: Mapping[int, OperatorCommands] | None = None,
+    registries: Mapping[int, ReleaseRegistry] | None = None,
 ) -> AsyncIterator[dict[int, Store]]:
     """The ingest APIs of `pids`, listening; yields their stores. `orders` are what some servers' operators ask."""
     async with contextlib.AsyncExitStack() as stack:
@@ -210,7 +212,12 @@ async def running_servers(
             store = stack.enter_context(Store(folder / f"party-{pid}", config.digest()))
             asked = (orders or {}).get(pid)
             ingest = await start_ingest(
-                store, Study.of(config), pid, certificates[PARTIES[pid]], commands=asked
+                store,
+                Study.of(config),
+                pid,
+                certificates[PARTIES[pid]],
+                commands=asked,
+                registry=(registries or {}).get(pid),
             )
             stack.push_async_callback(ingest.close)
             stores[pid] = store

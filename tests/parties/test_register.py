@@ -221,7 +221,11 @@ async def test_run_party_opens_and_charges_nothing_that_the_register_does_not_ha
     seen: list[tuple[int, tuple[str, ...]]] = []
 
     def full(
-        self: ReleaseRegistry, study: RegisteredFolder, clients: Iterable[str], charges: int = 0
+        self: ReleaseRegistry,
+        study: RegisteredFolder,
+        clients: Iterable[str],
+        charges: int = 0,
+        **_: object,
     ) -> None:
         with pytest.raises(StoreError, match="in use"):
             Store(study.folder / "store", study.config)

@@ -6,6 +6,8 @@
     GET /v1/runs/{run}/submission   delivery status of the requester's upload
     PUT /v1/runs/{run}/withdrawal   withdrawal of a participant's submission
     GET /v1/runs/{run}/withdrawal   withdrawn or replaced versions of the requester
+    GET /v1/runs/{run}/releases     uploads of the requester's key that this server has released, in any study;
+                                    with ?config=DIGEST the agreed configuration of one of them
     PUT /v1/runs/{run}/part         from another server: this server's part of a forwarded upload
 
 A participant's PUT stores this server's part, puts the whole upload in the outbox and forwards it
@@ -54,7 +56,8 @@ from parties.foundation.errors import (
 )
 from parties.foundation.version import ingest_headers
 from parties.mpc.intake.forwarder import Forwarder
-from parties.mpc.intake.validation import RequestValidator, requester_name
+from parties.mpc.intake.known_releases import releases_answer
+from parties.mpc.intake.validation import RequestValidator, requester_key, requester_name
 from parties.mpc.records import status_answer
 from parties.mpc.storage.incoming import IncomingBody, OutgoingUpload
 from parties.mpc.storage.outbox import DeliveryStatus
@@ -63,6 +66,7 @@ from parties.mpc.submission.http_api import (
     COUNTED_STATUS,
     config_path,
     forwarded_path,
+    releases_path,
     run_path,
     submission_path,
     withdrawal_path,
@@ -80,6 +84,7 @@ from parties.mpc.submission.withdrawal import SignedWithdrawal
 from parties.observability.events import OnRejection, ignore_rejection, rejection_of_status
 from parties.observability.failure_causes import Cause, cause_of
 from parties.session.enrollment import Enrollment, EnrollmentRefusal, EnrollmentRefusalReason
+from parties.storage.release_registry import ReleaseRegistry
 
 logger = logging.getLogger("syncret.ingest")
 
@@ -111,7 +116,8 @@ def ignore_storage_failure(error: StoreError) -> None:
 class IngestApi:
     """Resources of one server's ingest API: store, sealing key, receipts, forwarder, enrollment.
 
-    ``on_storage_failure`` is called if the store fails because of its host, such as a full disk.
+    ``on_storage_failure`` is called if the store fails because of its host, such as a full disk; ``registry`` is the
+    server's release registry.
     """
 
     judge: RequestValidator
@@ -122,6 +128,7 @@ class IngestApi:
     enrolment: Enrollment
     rejected: OnRejection = ignore_rejection
     on_storage_failure: OnStorageFailure = ignore_storage_failure
+    registry: ReleaseRegistry | None = None
     _turns: asyncio.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -141,6 +148,7 @@ class IngestApi:
         app.router.add_get(submission_path(run), self.get_submission)
         app.router.add_put(withdrawal_path(run), self.put_withdrawal)
         app.router.add_get(withdrawal_path(run), self.get_withdrawal)
+        app.router.add_get(releases_path(run), self.get_releases)
         app.router.add_put(
             forwarded_path(run), self.put_forwarded, expect_handler=self.expect_forwarded
         )
@@ -288,6 +296,21 @@ class IngestApi:
             },
             status=200 if version >= wanted else 202,
         )
+
+    async def get_releases(self, request: web.Request) -> web.Response:
+        """Released uploads of the requester's key. Raises IngestError (404) without a registry, StoreError."""
+        self.judge.client(request)
+        self.judge.check_run(request)
+        answer = None
+        if self.registry is not None:
+            key, query = requester_key(request), request.query
+            answer = await asyncio.to_thread(
+                releases_answer, self.registry, key, self.judge.party, query
+            )
+        if answer is None:
+            what = "no release of this key by that configuration"
+            raise IngestError(404, what, where="registry", expected="one of its own releases")
+        return web.json_response(answer)
 
     # A part that another server forwards
 

@@ -32,6 +32,7 @@ from parties.observability.events import OnRejection, Rejection, ignore_rejectio
 from parties.session.enrollment import Enrollment
 from parties.session.operator_commands import OperatorCommands
 from parties.session.study import Study
+from parties.storage.release_registry import ReleaseRegistry
 
 logger = logging.getLogger("syncret.ingest")
 
@@ -148,12 +149,13 @@ async def start_ingest(
     ports: SharedPorts | None = None,
     rejected: OnRejection = ignore_rejection,
     on_lack: OnStorageFailure = ignore_storage_failure,
+    registry: ReleaseRegistry | None = None,
 ) -> IngestServer:
     """Listens on server ``pid``'s ingest address, or at its ``ports``, and forwards parts left by an earlier process.
 
     ``commands`` are the operator's commands. ``rejected`` is called for every refused request, ``on_lack`` for failures
-    of the host's storage. Raises ConfigError if the address cannot be listened on, CertificateError if ``files`` cannot
-    be used.
+    of the host's storage; ``registry`` has what owners may ask about. Raises ConfigError if the address cannot be
+    listened on, CertificateError if ``files`` cannot be used.
     """
     context = server_context(
         files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
@@ -165,7 +167,9 @@ async def start_ingest(
     )
     enrollment = Enrollment.of(config, commands or OperatorCommands(), store)
     receipts = ReceiptSigner.load(validator.party, files)
-    api = IngestApi(validator, store, seal, receipts, forwarder, enrollment, rejected, on_lack)
+    api = IngestApi(
+        validator, store, seal, receipts, forwarder, enrollment, rejected, on_lack, registry
+    )
     runner = web.AppRunner(api.application(), shutdown_timeout=LINGER_S)
     await runner.setup()
     manager, loop = runner.server, asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from parties.foundation.errors import CertificateError, IngestError
 from parties.foundation.untrusted_text import certificate_from_der
 from parties.foundation.version import INGEST_HEADER, INGEST_VERSION, version
 from parties.identity.signing import Issuer
-from parties.identity.tls import common_name, peer_name
+from parties.identity.tls import common_name, peer_key, peer_name
 from parties.mpc.inputs import InputForm, input_forms
 from parties.mpc.submission.http_api import OTHER_CONFIG, forwarded_path, run_path
 from parties.mpc.submission.messages import RING_BITS, FieldError, Submission
@@ -278,6 +278,14 @@ def requester_name(request: web.Request) -> str | None:
         return peer_name(_tls(request))
     except CertificateError:
         return None
+
+
+def requester_key(request: web.Request) -> str:
+    """Hash of the requester's key. Raises IngestError (403) without a certificate."""
+    try:
+        return peer_key(_tls(request))
+    except (CertificateError, ValueError) as error:
+        raise IngestError(403, str(error), where=_REQUESTER, expected=_EXPECTED_OWNER) from error
 
 
 def _name_of(request: web.Request, expected: str) -> str:

@@ -17,6 +17,11 @@ from parties.storage.database import Database, Row
 _ALL = """
 SELECT header, digest, body_digest, own_digest, next_digest, size, received_at FROM submission
 ORDER BY client, version"""
+# Of a client that is counted for good the counted version, of others the newest.
+_COUNTED = """
+SELECT s.proof FROM submission s LEFT JOIN final f ON f.client = s.client
+WHERE iif(f.client IS NULL, s.version = (SELECT max(version) FROM submission t WHERE t.client = s.client),
+s.digest = f.upload) AND s.client IN (SELECT value FROM json_each(?))"""
 _ONE = """
 SELECT header, digest, body_digest, own_digest, next_digest, size, received_at FROM submission
 WHERE client = ? AND digest = ?"""
@@ -76,6 +81,11 @@ def find_submission(database: Database, client: str, upload: str) -> StoredSubmi
     for found in _stored(database.rows(_ONE, client, upload)):
         return found
     raise StoreError(database.directory, f"holds another submission of client {client!r}, or none")
+
+
+def signed_uploads(database: Database, clients: Collection[str]) -> list[str]:
+    """Uploads of counted ``clients`` as they signed them (`SignedUpload.to_json`), of those that are here."""
+    return [row[0] for row in database.rows(_COUNTED, json.dumps(list(clients)))]
 
 
 def all_submissions(database: Database) -> list[StoredSubmission]:

@@ -27,6 +27,7 @@ from parties.mpc.storage.queries import (
     all_submissions,
     find_submission,
     missing_clients,
+    signed_uploads,
     undecided_page,
 )
 from parties.mpc.storage.run_state import RunState
@@ -202,6 +203,10 @@ class SubmissionStore:
     def missing(self, clients: Collection[str]) -> list[str]:
         """See ``parties.mpc.storage.queries.missing_clients``."""
         return missing_clients(self._database, clients)
+
+    def signed(self, clients: Collection[str]) -> list[str]:
+        """See ``parties.mpc.storage.queries.signed_uploads``."""
+        return signed_uploads(self._database, clients)
 
     def count(self) -> int:
         """Number of clients with a stored submission."""

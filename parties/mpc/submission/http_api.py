@@ -64,6 +64,11 @@ def result_path(run: str) -> str:
     return f"{run_path(run)}/result"
 
 
+def releases_path(run: str) -> str:
+    """Path of the uploads of the requester's key that this server has released, in all studies that it knows."""
+    return f"{run_path(run)}/releases"
+
+
 async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
     """Yields a body in chunks, so that other tasks of the event loop run in between."""
     for start in range(0, len(content), _CHUNK):

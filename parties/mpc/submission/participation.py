@@ -19,6 +19,7 @@ from parties.foundation.errors import NotEnrolled
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
 from parties.mpc.submission.acceptance import await_acceptance
+from parties.mpc.submission.earlier_releases import ask_earlier_releases
 from parties.mpc.submission.preview import Preview, preview
 from parties.mpc.submission.resubmit import (
     RefundSubmissions,
@@ -129,6 +130,7 @@ async def submit_rows(
                 check_enrolled(config, owner.name)
             intended = await _intend(owner, path)
             await await_acceptance(config, owner)
+            await adopt_earlier_releases(owner, progress)
         return await submit(
             config,
             codes,
@@ -162,6 +164,7 @@ async def replace_rows(
         owner.account(distaim_release(owner.study)).spend(submission, replaced)
 
     await await_acceptance(owner.config, owner)
+    await adopt_earlier_releases(owner, progress)
     return await replace_submission(
         owner.config,
         codes,
@@ -173,6 +176,32 @@ async def replace_rows(
         capacity=capacity,
         on_retry=lambda text: progress.event("retry", text),
     )
+
+
+async def adopt_earlier_releases(owner: DataOwner, progress: Progress) -> None:
+    """Charges what the servers have released of this owner's key in earlier studies, and the budget does not have.
+
+    A budget that was put back from an older copy so decides about the new study by all that its servers know. Raises
+    BudgetExceeded if the new study does not fit any more; StoreError if nobody can tell which population pays.
+    """
+    told = await ask_earlier_releases(owner.config, owner.files, owner.budget)
+    if not told.missing:
+        return
+    account = owner.account(distaim_release(owner.study))
+    for item in told.missing:
+        names = await asyncio.to_thread(
+            account.budget.adopt_earlier,
+            item.release,
+            item.submission,
+            account.source,
+            sure=len(item.servers) > 1,
+            of_source=False,
+        )
+        progress.event(
+            "adopted",
+            f"{owner.budget} had no charge for {item.text} with your key; it is charged to {names}",
+        )
+    await asyncio.to_thread(account.require)
 
 
 def refunds_of(owner: DataOwner, datasets: list[str] | None = None) -> RefundSubmissions:

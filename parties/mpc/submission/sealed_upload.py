@@ -40,11 +40,13 @@ from parties.crypto.hpke import (
     sealed_size,
 )
 from parties.foundation.errors import CertificateError, SealError
+from parties.foundation.untrusted_text import certificate_from_der
 from parties.foundation.version import ingest_headers
 from parties.identity.signing import Issuer, pinned_signatory, public_key_of
 from parties.identity.tls import load_certificate, signer
 from parties.mpc.inputs import InputForm
 from parties.mpc.submission.messages import MAX_VERSION, Submission, require_field
+from protocols.mesh import key_hash
 from protocols.upload import UploadParts
 
 PARTS_HEADER, SIGNATURE_HEADER = "Syncret-Parts", "Syncret-Signature"
@@ -245,6 +247,11 @@ class SignedUpload:
             base64.b64decode(document[name]) for name in ("signature", "certificate")
         )
         return cls(Upload(submission, (first, second, third), common), signature, certificate)
+
+
+def signer_key(text: str) -> str:
+    """Hash of the key that has signed an upload (``SignedUpload.to_json``), by the certificate in it."""
+    return key_hash(certificate_from_der(SignedUpload.from_json(text).certificate))
 
 
 def signature_in(headers: Mapping[str, str]) -> bytes:
