@@ -9,7 +9,7 @@
     run.estimate("mean(income) by sex where age >= 65")  # a figure with an interval
     run.sample(10_000, where="age >= 65")               # rows under a condition
     run.evaluate(df)                                    # for the table's owner alone: not private
-    syncret.load(run.save("stays.zip"))
+    syncret.load(run.save("stays.zip", data=df))        # a bundle, charged to the budget of the people in df
 
 ``submit`` and ``preview`` are for a data owner that takes part in a study. ``load`` and ``audit`` read the files that a
 run has left. All functions do the same as the command `syncret`. The errors below say what is wrong, where, and what

@@ -13,6 +13,9 @@ from parties.foundation.errors import PartyError
 _ARGUMENTS = {
     "ignore-extra": "ignore_extra=True",
     "overwrite": "overwrite=True",
+    "data": "data=",
+    "uncharged": "uncharged=",
+    "not-private": "not_private=True",
     "population": "population=",
     "new-population": "new_population=",
     "called": "dataset=",

@@ -41,6 +41,7 @@ from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim
 from parties.local.folder import RunFolder
 from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
+from parties.local.publication import PublishersWord
 from parties.local.request import METHODS, Trial, TrialRequest
 from parties.observability.events import Event, Progress
 from parties.report.document import items, optional, tables
@@ -51,6 +52,7 @@ from parties.session.model_files import SampleOptions, conditional_sample, load_
 from parties.session.owner import Table, table_name
 from parties.session.result_digests import TABLE_FILE
 from parties.storage.files import disk_errors
+from parties.storage.populations import owners_word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -232,15 +234,37 @@ class Run:
         return evaluate_run(self.folder, table_of(real, name="real", ignore_extra=ignore_extra))
 
     @in_terms_of_python
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        overwrite: bool = False,
+        data: TableLike | None = None,
+        population: str | None = None,
+        new_population: str | None = None,
+        uncharged: str | None = None,
+        not_private: bool = False,
+        budget: str | Path | None = None,
+    ) -> Path:
         """Saves the run, to be loaded again by ``load``; returns the path.
 
-        A name that ends in .zip is a bundle, as of `syncret bundle`: public files alone. Any other is a copy of the
-        run's folder, as it is, under a new name. Raises StoreError, ConfigError, TypeError.
+        A name that ends in .zip is a bundle, as of `syncret bundle`: public files alone. It is charged to the budget of
+        the people in the run's table, who are recognised by the rows of ``data``, or are ``population`` or a
+        ``new_population``; or it is ``uncharged``, for the reason given, which the bundle has. Any other name is a copy
+        of the run's folder, as it is, for this machine. Raises StoreError, ConfigError (for a bundle of a local run
+        without any of these), TypeError, BudgetExceeded.
         """
         out = check_path("path", path)
         if out.suffix == ".zip":
-            pack_run(self.folder, out, overwrite=overwrite)
+            said = PublishersWord(
+                None if data is None else table_of(data, name="data", ignore_extra=True),
+                owners_word(population, new_population),
+                uncharged,
+                not_private,
+                None,
+                None if budget is None else Path(budget),
+            )
+            pack_run(self.folder, out, overwrite=overwrite, said=said)
         else:
             if out.exists():
                 raise StoreError(out, "is there already; expected a new name")

@@ -120,6 +120,14 @@ def public_files(
     return found
 
 
+def check_bundle_path(out: Path, *, overwrite: bool) -> None:
+    """Raises StoreError if ``write_bundle`` would not write to ``out``."""
+    if out.suffix != ".zip":
+        raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
+    if not overwrite and (out.exists() or out.is_symlink()):
+        raise StoreError(out, "is there already; expected a new name, or --overwrite")
+
+
 def write_bundle(
     files: Mapping[str, Path],
     out: Path,
@@ -132,10 +140,7 @@ def write_bundle(
     Documents replace files of the same name. The same contents make the same bytes. Raises StoreError, also for a file
     that is there already unless ``overwrite``.
     """
-    if out.suffix != ".zip":
-        raise StoreError(out, "cannot be a bundle; expected a name that ends in .zip")
-    if not overwrite and (out.exists() or out.is_symlink()):
-        raise StoreError(out, "is there already; expected a new name, or --overwrite")
+    check_bundle_path(out, overwrite=overwrite)
     texts = documents or {}
     names = sorted({*files, *texts})
     with (

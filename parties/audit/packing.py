@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from parties.audit.bundle import PACKAGE, public_files, write_bundle
+from parties.audit.bundle import PACKAGE, check_bundle_path, public_files, write_bundle
 from parties.audit.checks.documents import BundledFile, datapackage, documents
 from parties.config import Config, check_terms, load_config
 from parties.foundation.errors import ConfigError, StoreError
+from parties.local.publication import LocalPublication, PublishersWord, is_local_run
 from parties.report.document import read_document
 from parties.report.model import check_report
+from parties.report.privacy_text import ACCOUNT
 from parties.report.public import LEFT_OUT, measured_config, public_page, public_report
 from parties.storage.files import disk_errors
 
@@ -23,10 +25,10 @@ _CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"
 
 
 class PackedRun(NamedTuple):
-    """The ``names`` of a bundle's files; ``of_trial`` is true if its report says that it is one of a trial."""
+    """The ``names`` of a bundle's files; ``entered`` is a sentence on the charge of a run on one machine, else ""."""
 
     names: list[str]
-    of_trial: bool
+    entered: str
 
 
 def pack_run(
@@ -38,6 +40,7 @@ def pack_run(
     certificates: Path | None = None,
     real_figures: bool = False,
     overwrite: bool = False,
+    said: PublishersWord | None = None,
 ) -> PackedRun:
     """Writes the public files of the run in folder ``run`` to the zip file ``out``.
 
@@ -46,9 +49,11 @@ def pack_run(
         terms: text of the terms of use, a file; by default those of the configuration, or this program's.
         certificates: folder of the certificates; by default the run folder's.
         real_figures: leaves in what a trial computed from its real table without noise: such a bundle is not private.
+        said: what its maker says of the people in the table, of a run on one machine, whose budget pays.
 
-    Raises ConfigError for a run between silos; StoreError if something is missing, or ``out`` exists (unless
-    ``overwrite``).
+    Raises ConfigError for a run between silos, without the word that a run on one machine needs, and with one that
+    another run does not need; StoreError if something is missing, ``out`` exists (unless ``overwrite``) or nobody can
+    tell who pays; BudgetExceeded.
     """
     loaded = load_config(config or _config_of(run))
     if loaded.silos is not None:
@@ -59,10 +64,17 @@ def pack_run(
             "expected a run of DistAIM or FLAIM",
         )
     report = read_document(run / _REPORT, "report")
-    of_trial = report is not None and "not_private" in report
+    check_bundle_path(out, overwrite=overwrite)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
-    published = dict(_public_report(loaded, run, report)) if report and not real_figures else {}
-    if _REPORT in published:
+    publication = _publication(run, loaded, report, said=said)
+    if publication is not None and report is not None:
+        report = {**report, ACCOUNT: publication.account}
+    published = {}
+    if report and not real_figures:
+        published = dict(_public_report(loaded, run, report))
+    elif report and ACCOUNT in report:
+        published[_REPORT] = _json(report)
+    if _REPORT in published and not real_figures:
         report = json.loads(published[_REPORT])
         # A page that cannot be drawn here shows the real table.
         files.pop(_PAGE, None)
@@ -83,8 +95,25 @@ def pack_run(
             if name not in texts
         ]
     texts[PACKAGE] = datapackage(loaded, report, packed)
-    names = write_bundle(files, out, documents=texts, overwrite=overwrite)
-    return PackedRun(names, of_trial)
+    # The charge comes before anything can leave the machine.
+    entered = "" if publication is None else publication.enter()
+    return PackedRun(write_bundle(files, out, documents=texts, overwrite=overwrite), entered)
+
+
+def _publication(
+    run: Path, config: Config, report: Mapping[str, object] | None, *, said: PublishersWord | None
+) -> LocalPublication | None:
+    """Returns the publication of a run on one machine, None for another one. Raises ConfigError."""
+    if is_local_run(run, report or {}):
+        return LocalPublication.of(run, config, report or {}, said=said or PublishersWord())
+    if said is not None and (said.table or said.word or said.uncharged):
+        raise ConfigError(
+            str(run),
+            "budget",
+            "is that of the run's data owners, who have charged it themselves: it was between machines; expected no "
+            "table, no population and no --uncharged",
+        )
+    return None
 
 
 def _public_report(
@@ -99,13 +128,16 @@ def _public_report(
         ) from error
     released = measured_config(config, run)
     public = public_report(released, run, report)
-    if LEFT_OUT in public:
-        text = json.dumps(public, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        yield _REPORT, text.encode()
+    if LEFT_OUT in public or ACCOUNT in public:
+        yield _REPORT, _json(public)
     with contextlib.suppress(ImportError):
         page = public_page(released, run, public)
         if page is not None:
             yield _PAGE, page.encode()
+
+
+def _json(report: Mapping[str, object]) -> bytes:
+    return (json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def _config_of(run: Path) -> Path:

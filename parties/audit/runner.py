@@ -39,6 +39,7 @@ from parties.audit.checks.contents import (
     is_work,
     missing_files,
     unknown_file,
+    verdict,
 )
 from parties.audit.checks.independent import accountants, estimator, require_packages
 from parties.audit.checks.privacy import RunTerms
@@ -121,8 +122,7 @@ class Audit:
     @property
     def headline(self) -> str:
         """First sentences of an audit: whether all holds, and all that was not checked."""
-        verdict = "Everything that can be checked holds." if self.ok else "Not everything holds."
-        return f"{verdict} {headline(self.files, self.missing)}".rstrip()
+        return f"{verdict(self.files, ok=self.ok)} {headline(self.files, self.missing)}".rstrip()
 
     @property
     def answers(self) -> tuple[Answer, ...]:

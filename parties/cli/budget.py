@@ -19,6 +19,7 @@ from parties.cli.options import (
 from parties.cli.runtime import common_options, run_supervised
 from parties.config import load_config
 from parties.foundation.errors import SubmitError
+from parties.foundation.times import iso_time
 from parties.local.processes import Supervision
 from parties.mpc.submission.earlier_releases import (
     EarlierRelease,
@@ -61,14 +62,15 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     path = budget_path(budget)
-    datasets, intended = [], []
+    datasets, intended, declined = [], [], []
     if path.exists():
         found = OwnerBudget(path)
-        datasets, intended = found.datasets(), found.intended()
+        datasets, intended, declined = found.datasets(), found.intended(), found.declined()
     if as_json:
         document = {
             "datasets": [_document(dataset) for dataset in datasets],
             "intended": [item.to_dict() for item in intended],
+            "declined": [item.to_dict() for item in declined],
         }
         click.echo(json.dumps(document, indent=2))
         return
@@ -79,6 +81,11 @@ def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
         click.echo(
             f"{item.dataset}: run {item.run} ({item.method}) is intended since {item.when}: nothing is sent or "
             "spent"
+        )
+    for said in declined:
+        click.echo(
+            f"run {said.run} ({said.method}), published from one machine, is charged to nobody: {said.by} said so "
+            f"({iso_time(said.at)}): {said.why}"
         )
 
 
@@ -139,6 +146,7 @@ def set_limit(
 def reconcile(
     config: Path,
     run: str | None,
+    *,
     population: str | None,
     new_population: str | None,
     by: str | None,
@@ -161,15 +169,15 @@ def reconcile(
     async def ask(supervision: Supervision) -> ToldReleases:
         return await ask_earlier_releases(loaded, own, path)
 
-    told = run_supervised(ask, watch_stdin=False, events=None)
-    if not told.answered:
-        raise SubmitError(f"no server answers: {_problems_text(told)}; nothing was entered")
-    missing = [item for item in told.missing if run in (None, item.release.run)]
+    answers = run_supervised(ask, watch_stdin=False, events=None)
+    if not answers.answered:
+        raise SubmitError(f"no server answers: {_problems_text(answers)}; nothing was entered")
+    missing = [item for item in answers.missing if run in (None, item.release.run)]
     entered = _enter_earlier(path, missing, word=word)
     if as_json:
         document = {
-            "answered": list(told.answered),
-            "problems": dict(told.problems),
+            "answered": list(answers.answered),
+            "problems": dict(answers.problems),
             "entered": [
                 {**asdict(item), "release": asdict(item.release), "charged_to": name}
                 for item, name in entered
@@ -180,13 +188,13 @@ def reconcile(
     for item, name in entered:
         click.echo(f"{item.text}: {cost_text(item.release)} is charged to {name}")
     known = "nothing that this budget does not have" if not entered else "nothing else"
-    click.echo(f"{and_list(told.answered)} told {known}")
-    if told.problems:
-        click.echo(_problems_text(told))
+    click.echo(f"{and_list(answers.answered)} told {known}")
+    if answers.problems:
+        click.echo(_problems_text(answers))
 
 
-def _problems_text(told: ToldReleases) -> str:
-    return "; ".join(f"{name}: {problem}" for name, problem in told.problems.items())
+def _problems_text(answers: ToldReleases) -> str:
+    return "; ".join(f"{name}: {problem}" for name, problem in answers.problems.items())
 
 
 def _enter_earlier(

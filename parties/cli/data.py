@@ -13,19 +13,22 @@ from pathlib import Path
 import click
 
 from mechanisms.columns import Categorical, private_of
+from mechanisms.dialect import Dialect
 from mechanisms.draft import Draft, draft_domain
 from mechanisms.linked_draft import SourceDraft, TableRead, draft_sources
 from mechanisms.origins import counted
 from mechanisms.private_draft import draft_with_private_numbers, private_draft
 from mechanisms.provenance import TABLE
 from mechanisms.reading import read_recognised, read_text
-from parties.cli.options import plain_option, table_options
+from mechanisms.source import TableSource
+from parties.cli.options import plain_option, population_options, table_options
 from parties.cli.runtime import common_options
 from parties.foundation.errors import StoreError
 from parties.foundation.process import require_server_packages
 from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
 from parties.mpc.planning.schema_drafts import read_schema_draft
 from parties.session.owner import Table, table_name
+from parties.storage.populations import owners_word
 
 
 @click.group()
@@ -396,12 +399,6 @@ def evaluate(run: Path, table: Table, as_json: bool) -> None:
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
 
 
-_OF_A_TRIAL = (
-    "This run was made on one machine, and is in no owner's budget. If its table is of real people, publishing it "
-    "spends their privacy like any release: keep account of its epsilon."
-)
-
-
 @click.command(epilog="Example: syncret bundle runs/stays --out stays.zip")
 @click.argument("run", type=_PATH)
 @click.option("--out", type=_PATH, required=True, help="The file to make, a .zip.")
@@ -429,6 +426,21 @@ _OF_A_TRIAL = (
     help="Leave in what a trial computed from its real table without noise: such a bundle is not private.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file that is there.")
+@click.option(
+    "--data",
+    "location",
+    default=None,
+    metavar="TABLE",
+    help="The table of a run on one machine, whose people are recognised by their rows: their budget pays.",
+)
+@population_options
+@click.option(
+    "--uncharged",
+    default=None,
+    metavar="REASON",
+    help="Charge a run on one machine to nobody; the reason is in the bundle and in the budget's file.",
+)
+@click.option("--not-private", is_flag=True, help="Publish a run without a privacy guarantee.")
 @common_options
 def bundle(
     run: Path,
@@ -438,6 +450,13 @@ def bundle(
     certificates: Path | None,
     real_figures: bool,
     overwrite: bool,
+    location: str | None,
+    population: str | None,
+    new_population: str | None,
+    by: str | None,
+    budget: Path | None,
+    uncharged: str | None,
+    not_private: bool,
     as_json: bool,
 ) -> None:
     """Put everything public of the run in folder RUN into one file.
@@ -448,10 +467,19 @@ def bundle(
     then, as party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. Of a
     run between silos no bundle is made: an auditor takes its folder. Figures that a trial computed from its real table
     are taken out of the report.
+
+    What leaves this machine of a run on one machine is a release like any other, and is charged to the budget of the
+    people in its table, once: give --data, --population or --new-population; or --uncharged with the reason.
     """
     from parties.audit.packing import pack_run
+    from parties.local.publication import PublishersWord
 
-    names, of_trial = pack_run(
+    if sum(item is not None for item in (population, new_population, uncharged)) > 1:
+        raise click.UsageError("give one of --population, --new-population and --uncharged")
+    table = None if location is None else Table(TableSource(location, None, Dialect()), True)
+    word = owners_word(population, new_population, by)
+    said = PublishersWord(table, word, uncharged, not_private, by, budget)
+    names, entered = pack_run(
         run,
         out,
         config=config,
@@ -459,6 +487,7 @@ def bundle(
         certificates=certificates,
         real_figures=real_figures,
         overwrite=overwrite,
+        said=said,
     )
     signed = any(name.startswith("transcripts/") for name in names)
     if as_json:
@@ -466,5 +495,5 @@ def bundle(
     else:
         check = f"check it with: syncret audit {out}" if signed else "nothing in it is signed"
         click.echo(f"{len(names)} files are in {out}; {check}")
-    if of_trial:
-        click.echo(_OF_A_TRIAL, err=True)
+    if entered:
+        click.echo(entered, err=True)

@@ -79,7 +79,7 @@ class MpcSession:
             self.registration.release(clients, len(self.folder.charges), inputs=inputs)
 
     def _signed_inputs(self, clients: Collection[str]) -> SignedInputs:
-        """What the ``clients`` of a release have signed, for their questions about it in later studies."""
+        """Returns the uploads that the ``clients`` of a release have signed, for their questions in later studies."""
         uploads = self.folder.store.submissions.signed(clients)
         return SignedInputs(
             agreed_bytes(self.study.config).decode(), [(signer_key(text), text) for text in uploads]

@@ -123,6 +123,8 @@ def _rows(rows: int, what: str = "row") -> str:
 CENTRAL = "aim"
 _NAMES = {"distaim": "DistAIM", CENTRAL: "central AIM"}
 _FLAIM = "flaim-"
+ACCOUNT = "account"
+"""Key of a published report with the statement on the budget that a run on one machine is charged to."""
 _NOT_PRIVATE = "flaim-oracle"
 _SHOWN_VALUES = 6
 NOT_PRIVATE_TEXT = (
@@ -226,12 +228,27 @@ def headline(report: Mapping[str, object]) -> str:
     return f"{size}{made}{_when(facts.get('ended'))}."
 
 
+def account_text(report: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns the sentence on the budget that a published run on one machine is charged to; none for other reports."""
+    match report.get(ACCOUNT):
+        case {"charged": True}:
+            return (
+                "Who published this run of one machine has charged it to the budget of the people in its table, by "
+                "its own word.",
+            )
+        case {"charged": False, "why": str() as why}:
+            return (
+                f"This run of one machine is in no budget of people, for the reason: {why.strip()}.",
+            )
+    return ()
+
+
 def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
     """Returns the sentences on epsilon and delta, on the best attacker, on conditions, and on the spent budget."""
     parameters, privacy = _table(report, "parameters"), _table(report, "privacy")
     unit = _table(report, "about").get("unit", ROW_OF_ALL)
     if not is_private(report):
-        return (NOT_PRIVATE_TEXT,)
+        return (NOT_PRIVATE_TEXT, *account_text(report))
     who, bound = str(parameters.get("unit", "row")), attacker_of(report)
     large = delta_text(bound.delta, report.get("synthetic_rows"))
     meanings = (
@@ -242,7 +259,7 @@ def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
         *_not_covered(report),
     )
     if "rho_spent" not in privacy:
-        return meanings
+        return (*meanings, *account_text(report))
     spent, total = float(privacy["rho_spent"]), float(privacy["rho_total"])  # type: ignore[arg-type]
     rows = int(float(parameters.get("rows_of_unit", 1)))  # type: ignore[arg-type]
     of_person = f" for a row ({total * rows * rows:.4g} for {rows} of them)" if rows > 1 else ""
@@ -250,7 +267,7 @@ def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
         f"The budget is rho = {total:.4g} in zCDP{of_person}, of which {100 * spent / total:.1f} % was spent"
         f"{_spent_on(privacy.get('ledger'))}."
     )
-    return *meanings, budget
+    return *meanings, budget, *account_text(report)
 
 
 def is_private(report: Mapping[str, object]) -> bool:

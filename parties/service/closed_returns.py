@@ -89,7 +89,9 @@ class ClosedReturns:
         Raises StoreError. Blocks.
         """
         registry = ReleaseRegistry(registry_path(self.register))
-        return releases_answer(registry, request.key, self.identity.own.name, request.query)
+        return releases_answer(
+            registry, request.key, party=self.identity.own.name, query=request.query
+        )
 
 
 def _settled(

@@ -26,6 +26,7 @@ from mechanisms.accounting import ZCDP, rho_from_epsilon_delta
 from mechanisms.errors import BudgetExceeded
 from mechanisms.text_table import and_list
 from parties.foundation.errors import StoreError
+from parties.foundation.times import iso_time
 from parties.storage import charge_state
 from parties.storage.charge_state import ChargeState, IntendedRelease
 from parties.storage.limit_history import LIMIT_TABLE, LimitChange, changes_of, remember_change
@@ -69,11 +70,33 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS charged_as (
     entry INTEGER PRIMARY KEY, accountant TEXT NOT NULL) STRICT""",
     *charge_state.TABLES,
+    """CREATE TABLE IF NOT EXISTS declined (
+    config TEXT NOT NULL, submission TEXT NOT NULL, run TEXT NOT NULL, method TEXT NOT NULL, by TEXT NOT NULL,
+    why TEXT NOT NULL, said_at REAL NOT NULL, PRIMARY KEY (config, submission, why)) STRICT""",
 )
 """``returned`` has refunded releases, which will not take place and are not spent; ``charged_as`` those with rho of
-another accountant than zCDP's, each of which implies zCDP. Older files have neither, and get both when they are opened.
+another accountant than zCDP's, each of which implies zCDP; ``declined`` has releases that were to cost nobody anything.
+Older files have none of them, and get them when they are opened.
 """
 _JOIN = " and "
+
+
+@dataclass(frozen=True, slots=True)
+class DeclinedRelease:
+    """A release that was charged to nobody, by the person ``by``, for the reason ``why``."""
+
+    config: str
+    run: str
+    method: str
+    by: str
+    why: str
+    at: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the JSON form."""
+        values = asdict(self)
+        del values["at"]
+        return {**values, "when": iso_time(self.at)}
 
 
 class OwnerBudget:
@@ -339,6 +362,18 @@ class OwnerBudget:
             names = ", ".join(population_names(db)) or "none yet: the first release makes one"
             raise StoreError(self.path, f"has no population {name!r}; expected one of: {names}")
         return found
+
+    def decline(self, release: Release, submission: str, *, by: str, why: str) -> None:
+        """Records that a release is charged to nobody: who said so, when and why. May be repeated."""
+        values = (release.config, submission, release.run, release.method, by, why, time.time())
+        with self._shared.transaction() as db:
+            db.execute("INSERT OR IGNORE INTO declined VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def declined(self) -> list[DeclinedRelease]:
+        """Returns the releases that were charged to nobody, oldest first."""
+        query = "SELECT config, run, method, by, why, said_at FROM declined ORDER BY said_at"
+        with self._shared.reading() as db:
+            return [DeclinedRelease(*row) for row in db.execute(query)]
 
     def set_limit(
         self, name: str, epsilon: float, delta: float, *, by: str = "", why: str = ""

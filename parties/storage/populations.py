@@ -128,8 +128,8 @@ class TableIdentity:
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name("--called", self.name)
-        elif self.path is None and self.word is None:
-            raise ValueError("a table has a name or a path")
+        elif self.path is None and self.word is None and self.sketch is None:
+            raise ValueError("a table has a name, a path or a sketch")
 
     @classmethod
     def of_file(

@@ -19,7 +19,8 @@ that belong to the same number have to agree more often than cells of neighbouri
 
 Rows that differ are no evidence that people do: the next export of the same patients has other values. So a table is
 other people's (``Likeness.OTHER`` of ``KeyedSketch.likeness``) only where the persons' key says so, or where it has
-other columns: fewer than a quarter of the smaller table's names, and no nearly unique column with the same values.
+other columns: fewer than a quarter of the smaller table's names (with digits and signs or without), and no nearly
+unique column with the same values.
 
 Secret: tables, tokens, key. ``SketchKey.seal`` encrypts a sketch, so that a file of sealed sketches tells nothing but
 their number and sizes to whoever lacks the key. Sources: Broder, On the resemblance and containment of documents, 1997;
@@ -75,6 +76,7 @@ _PAIRED_ROWS = 100
 _MOST_COUNTED = 3
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", ".", "-"})
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
+_SIGNS = re.compile(r"[\W\d_]+")
 _NUMBERED = re.compile(r"(\D*)(\d{1,18})")
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 _FORM = b"syncret sketch 1"
@@ -97,7 +99,8 @@ class Kind(StrEnum):
     """Kinds of a sketch's families.
 
     ``ROWS`` and ``NAMED`` have a family of whole rows, then one without each column; ``NAMES`` has the columns' names,
-    ``SHIFTED`` cells with the next person's number, and ``UNIQUE`` a family for each nearly unique column.
+    and ``STEMS`` these without digits and signs, ``SHIFTED`` cells with the next person's number, and ``UNIQUE`` a
+    family for each nearly unique column.
     """
 
     ROWS = "rows"
@@ -108,6 +111,7 @@ class Kind(StrEnum):
     CELLS = "cells"
     SHIFTED = "shifted"
     UNIQUE = "unique"
+    STEMS = "stems"
 
 
 _KINDS = tuple(Kind)
@@ -302,10 +306,13 @@ def make_sketch(table: TextTable, key: SketchKey, person: Sequence[str] = ()) ->
             ]
             for name, column in telling.items()
         ]
-        names = _Smallest(Kind.NAMES)
-        names.add(key.tokens(key.values(list(telling), b"name")))
+        # A column that is renamed by a year or a number has its stem in common with the former one.
+        stems = list(dict.fromkeys(map(_stem, telling)))
         families += _of_rows(Kind.ROWS, hashes, key) + _of_rows(Kind.NAMED, named, key)
-        families.append(names.family())
+        for kind, called in ((Kind.NAMES, list(telling)), (Kind.STEMS, stems)):
+            names = _Smallest(kind)
+            names.add(key.tokens(key.values(called, b"name")))
+            families.append(names.family())
         for column, cells in zip(columns, hashes, strict=True):
             if len(column.texts) >= _NEARLY_UNIQUE * len(table):
                 smallest = _Smallest(Kind.UNIQUE)
@@ -371,6 +378,11 @@ def _spelling(value: object) -> str:
     except InvalidOperation:
         return text
     return f"{number + 0:f}"
+
+
+def _stem(name: str) -> str:
+    """Returns a column's name without digits, blanks and signs; a name of nothing else as it is."""
+    return _SIGNS.sub("", name) or name
 
 
 class _Smallest:
@@ -550,11 +562,14 @@ def _other_rows(one: TableSketch, other: TableSketch) -> Likeness:
     """Returns whose the rows are, of tables without rows in common: OTHER, or LATER or UNSURE if nobody can tell."""
     if one.of(Kind.PERSONS) and other.of(Kind.PERSONS) and not (one.numbered and other.numbered):
         return Likeness.OTHER
-    mine, its = one.of(Kind.NAMES), other.of(Kind.NAMES)
-    if not (mine and its):
+    shared = [
+        len(np.intersect1d(mine[0].tokens, its[0].tokens, assume_unique=True))
+        for kind in (Kind.NAMES, Kind.STEMS)
+        if (mine := one.of(kind)) and (its := other.of(kind))
+    ]
+    if not shared:
         return Likeness.UNSURE
-    shared = len(np.intersect1d(mine[0].tokens, its[0].tokens, assume_unique=True))
-    if shared >= _SAME_COLUMNS * min(one.columns, other.columns):
+    if max(shared) >= _SAME_COLUMNS * min(one.columns, other.columns):
         return Likeness.LATER
     return Likeness.UNSURE if _cells_shared(one, other) else Likeness.OTHER
 

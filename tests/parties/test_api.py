@@ -26,6 +26,7 @@ from parties.api.run import run_anywhere
 from parties.cli.main import cli
 from parties.local.children import free_ports
 from parties.report.public import without_real
+from parties.storage.owner_budget import OwnerBudget
 from tests.parties.commands import ROOT
 from tests.until import count_of, nothing_runs
 
@@ -170,7 +171,12 @@ def test_sample_draws_rows_under_a_condition_from_a_bundle(
     run: syncret.Run, tmp_path: Path
 ) -> None:
     packed = tmp_path / "conditions.zip"
-    assert CliRunner().invoke(cli, ["bundle", str(run.folder), "--out", str(packed)]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(cli, ["bundle", str(run.folder), f"--out={packed}", "--uncharged=nobody's rows"])
+        .exit_code
+        == 0
+    )
     loaded = syncret.load(packed)
     some = loaded.sample(200, where="age >= 65 and ward in (x, y)", random_state=1)
     assert (some["age"] >= 65).all()
@@ -190,7 +196,12 @@ def test_estimate_answers_with_intervals_from_a_folder_and_a_bundle(
     run: syncret.Run, tmp_path: Path
 ) -> None:
     packed = tmp_path / "estimates.zip"
-    assert CliRunner().invoke(cli, ["bundle", str(run.folder), "--out", str(packed)]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(cli, ["bundle", str(run.folder), f"--out={packed}", "--uncharged=nobody's rows"])
+        .exit_code
+        == 0
+    )
     loaded, text = syncret.load(packed), "mean(age) by ward where alive = True"
     answers = loaded.estimate(text)
     assert [one.group["ward"] for one in answers] == ["x", "y", "z"]
@@ -241,7 +252,12 @@ def test_sample_says_what_its_arguments_are(run: syncret.Run) -> None:
 
 def test_load_reads_a_folder_and_a_bundle(run: syncret.Run, tmp_path: Path, folders: Path) -> None:
     packed = tmp_path / "run.zip"
-    assert CliRunner().invoke(cli, ["bundle", str(run.folder), "--out", str(packed)]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(cli, ["bundle", str(run.folder), f"--out={packed}", "--uncharged=nobody's rows"])
+        .exit_code
+        == 0
+    )
     before = set(folders.iterdir())
     for where in (run.folder, str(run.folder), packed):
         loaded = syncret.load(where)
@@ -404,7 +420,13 @@ def test_ten_lines_go_from_a_table_to_answers_and_rows(tmp_path: Path, folders: 
     print(run.estimate("mean(age) by ward where alive = True"))
     some = run.sample(100, where="age >= 65 and ward in (x, y)", random_state=1)
     print(run.evaluate(df))
-    again = syncret.load(run.save(tmp_path / "run.zip"))
+    with pytest.raises(syncret.ConfigError, match="uncharged= with the reason"):
+        run.save(tmp_path / "run.zip")
+    budget = tmp_path / "budget"
+    for _ in range(2):
+        packed = run.save(tmp_path / "run.zip", data=people(), budget=budget, overwrite=True)
+    assert [(d.name, len(d.spending)) for d in OwnerBudget(budget).datasets()] == [("table", 1)]
+    again = syncret.load(packed)
     same = again.sample(100, where="age >= 65 and ward in (x, y)", seed=1)
     # Without the table that it was made of, types are the columns' own.
     assert same.astype(some.dtypes.to_dict()).equals(some)
@@ -461,7 +483,7 @@ def test_schemas_and_metadata_go_in_and_out(run: syncret.Run, tmp_path: Path) ->
     assert CliRunner().invoke(cli, ["data", "schema", str(path)]).stdout == drafted.text
     assert "TO BE LISTED" in drafted.text
     assert config_of(drafted, {}).domain.ignore == ("ward", "sex")
-    with zipfile.ZipFile(run.save(tmp_path / "schema.zip")) as archive:
+    with zipfile.ZipFile(run.save(tmp_path / "schema.zip", uncharged="drawn")) as archive:
         schema = json.loads(archive.read("schema.json"))
     assert set(config_of(syncret.draft_from_schema(schema), {}).domain.names) == {*people().columns}
     with pytest.raises(TypeError, match="the schema is a list; expected a Table Schema"):
@@ -473,7 +495,7 @@ def test_schemas_and_metadata_go_in_and_out(run: syncret.Run, tmp_path: Path) ->
 
 def test_save_makes_a_bundle_or_a_copy_that_load_reads(run: syncret.Run, tmp_path: Path) -> None:
     for name in ("run.zip", "copy"):
-        saved = run.save(tmp_path / name)
+        saved = run.save(tmp_path / name, uncharged="drawn")
         loaded = syncret.load(saved).sample(5, seed=3)
         assert loaded.equals(run.sample(5, seed=3).astype(loaded.dtypes.to_dict()))
     with pytest.raises(syncret.StoreError, match="is there already; expected a new name"):
@@ -481,7 +503,7 @@ def test_save_makes_a_bundle_or_a_copy_that_load_reads(run: syncret.Run, tmp_pat
     with pytest.raises(syncret.StoreError, match="is there already") as error:
         run.save(tmp_path / "run.zip")
     assert "overwrite=True" in str(error.value)
-    run.save(tmp_path / "run.zip", overwrite=True)
+    run.save(tmp_path / "run.zip", uncharged="drawn", overwrite=True)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,9 @@ def made(folder: Path, config: Config) -> Path:
 def bundled(run: Path, *arguments: object) -> dict[str, bytes]:
     """Content of the bundle of a run."""
     out = run.with_suffix(".zip")
+    word = ["--uncharged", "rows of nobody"] if (run / "run.json").exists() else []
     assert (
-        run_command_line(cli, ["bundle", str(run), "--out", str(out), *map(str, arguments)])
+        run_command_line(cli, ["bundle", str(run), "--out", str(out), *word, *map(str, arguments)])
         == Status.DONE
     )
     with zipfile.ZipFile(out) as archive:
@@ -118,7 +119,8 @@ def test_bundle_of_a_flaim_servers_own_folder_has_its_transcript(tmp_path: Path)
     own = {"tls": tls, "compute": {"dask": "tls://cluster.example:8786"}}
     (study / "study.toml").write_text(config.override(own).resolved_toml())
     (study / "ca.crt").write_text("certificate")
-    files = bundled(run, "--config", study / "study.toml", "--certificates", study)
+    places = ("--config", study / "study.toml", "--certificates", study)
+    files = bundled(run, *places, "--uncharged", "drawn")
     assert files["transcripts/server.jsonl"] == b"{}\n"
     assert files["certificates/ca.crt"] == b"certificate"
     assert b"[tls]" not in files["config.toml"]
@@ -243,7 +245,7 @@ def test_terms_are_those_of_the_configuration_of_a_file_or_the_programs(
     (run / "config.toml").write_text(config.override({"party": None}).resolved_toml())
     assert bundled(run, "--overwrite")[TERMS].decode() == f"{agreed}\n"
     out = str(tmp_path / "x.zip")
-    arguments = ["bundle", str(run), "--out", out, "--terms", str(mine)]
+    arguments = ["bundle", str(run), "--out", out, "--terms", str(mine), "--uncharged", "drawn"]
     assert run_command_line(cli, arguments) == Status.CONFIG
     assert "run.terms: has the terms that all agreed on" in capsys.readouterr().err
 
@@ -254,5 +256,10 @@ def test_terms_are_text_that_somebody_reads(terms: str, tmp_path: Path) -> None:
         make_config({"run.terms": terms})
     path = tmp_path / "terms.txt"
     path.write_text(terms)
-    arguments = ["bundle", str(central(tmp_path)), "--out", str(tmp_path / "x.zip")]
+    arguments = [
+        "bundle",
+        str(central(tmp_path)),
+        f"--out={tmp_path / 'x.zip'}",
+        "--uncharged=drawn",
+    ]
     assert run_command_line(cli, [*arguments, "--terms", str(path)]) == Status.CONFIG

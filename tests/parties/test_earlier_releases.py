@@ -1,4 +1,4 @@
-"""What servers have released of an owner's key is charged, though a budget was put back or begun anew."""
+"""Releases of an owner's key that servers know are charged, though its budget was put back or begun anew."""
 
 import asyncio
 import json
@@ -379,7 +379,7 @@ async def test_a_study_that_is_over_still_tells(
     known: Any = None
     returns = ClosedReturns(identity, known, registries.by_pid[0].path)
     responder = ClosedStudyResponder(
-        lambda digest: record, lambda study: certificates[PARTIES[0]], None, returns.releases
+        lambda digest: record, lambda study: certificates[PARTIES[0]], releases_of=returns.releases
     )
     address = place.config.require_parties()[0].ingest
     take = await listening(address.host, address.port, lambda c: responder.take("", c))

@@ -113,7 +113,10 @@ async def test_a_trial_of_a_draft_says_how_many_values_no_epsilon_covers(tmp_pat
     assert "public before" not in html
     assert f"Not covered by this: {counts['table']} values of the domain" in html
     assert (
-        run_command_line(cli, ["bundle", str(folder.path), "--out", str(tmp_path / "b.zip")])
+        run_command_line(
+            cli,
+            ["bundle", str(folder.path), "--out", str(tmp_path / "b.zip"), "--uncharged", "drawn"],
+        )
         == Status.DONE
     )
     with zipfile.ZipFile(tmp_path / "b.zip") as bundle:

@@ -154,10 +154,20 @@ def test_next_months_visits_with_some_columns_renamed_have_to_be_assigned() -> N
     rng = np.random.default_rng(5)
     january, february = (without(people(rng, 1000), "mrn") for _ in range(2))
     for renamed in range(6):
-        names = {name: f"{name}_2" for name in list(february)[:renamed]}
+        names = {name: f"its {name}" for name in list(february)[:renamed]}
         other = {names.get(name, name): values for name, values in february.items()}
         assert likeness(january, other) is Likeness.LATER
-    assert likeness(january, {f"{n}_2": v for n, v in february.items()}) is Likeness.OTHER
+    assert likeness(january, {f"its {n}": v for n, v in february.items()}) is Likeness.OTHER
+
+
+@pytest.mark.parametrize("form", ["{}_2", "{} 2026", "Q1-{}", "{}.q", "2026/02 {}"])
+def test_columns_that_are_renamed_by_a_year_or_a_number_ask(form: str) -> None:
+    """Signs, digits and blanks are no other name; a prefix or suffix of letters is one, but for the other columns."""
+    rng = np.random.default_rng(8)
+    january, february = (without(people(rng, 1000), "mrn") for _ in range(2))
+    renamed = {form.format(name): values for name, values in february.items()}
+    other = "q" in form.lower()
+    assert likeness(january, renamed) is (Likeness.OTHER if other else Likeness.LATER)
 
 
 def test_persons_key_tells_people_apart_whatever_the_columns_are() -> None:

@@ -258,6 +258,31 @@ class Contents:
             require(same, f"{PACKAGE} does not follow from configuration, report and files")
 
 
+_FOR_PEOPLE = (PAGE_FILE, CARD, SCHEMA, PACKAGE)
+"""Files that people go by, besides the sentences of report.json."""
+_EDITION = "about.edition"
+
+
+def verdict(files: Sequence[FileFinding], *, ok: bool) -> str:
+    """Returns the first sentences of a headline, which say that all holds only if texts for people were checked."""
+    if not ok:
+        return "Not everything holds."
+    other = any(_EDITION in f.unchecked for f in files if f.name == REPORT_FILE)
+    other |= any(f.name == PACKAGE and f.unchecked for f in files)
+    unread = [f.name for f in files if f.name in _FOR_PEOPLE and f.status == UNCHECKED]
+    unread += [f"the sentences of {REPORT_FILE}"] if other else []
+    if not unread:
+        return "Everything that can be checked holds."
+    why = (
+        " They state another edition of texts than this program's, as a forger can: have them checked by the version "
+        "of Syncret that wrote them."
+        if other
+        else ""
+    )
+    verb = "was" if len(unread) == 1 and not other else "were"
+    return f"What the servers signed holds. What people read {verb} NOT CHECKED: {and_list(unread)}.{why}"
+
+
 def headline(files: Sequence[FileFinding], missing: Sequence[str]) -> str:
     """Returns the sentence on all that was not checked, and on usual files that are not there; "" for neither."""
     unchecked = [file.said for file in files if file.unchecked]

@@ -25,7 +25,7 @@ from parties.methods.distaim import attacker_on, report_notes, rows_note, trust_
 from parties.mpc.outputs import result_document
 from parties.report.from_result import read_table_of
 from parties.report.model import REAL_FIGURES
-from parties.report.privacy_text import report_header, transcript_end
+from parties.report.privacy_text import ACCOUNT, account_text, report_header, transcript_end
 from parties.report.public import LEFT_OUT, json_columns, real_figures
 from parties.session.result_digests import TABLE_FILE
 
@@ -155,6 +155,11 @@ def unchecked_parts(document: Mapping[str, object], parts: ReportParts) -> Itera
             require(not real, f"{REPORT_FILE} has figures of the real table, and says it has none")
             if value:
                 yield key
+        elif key == ACCOUNT:
+            require(
+                bool(account_text(document)), f"{REPORT_FILE} has another {key} than a report has"
+            )
+            yield key
         elif key == "utility" or key in (
             *parts.held,
             *parts.sentences,

@@ -305,7 +305,7 @@ class IngestApi:
         if self.registry is not None:
             key, query = requester_key(request), request.query
             answer = await asyncio.to_thread(
-                releases_answer, self.registry, key, self.judge.party, query
+                releases_answer, self.registry, key, party=self.judge.party, query=query
             )
         if answer is None:
             what = "no release of this key by that configuration"

@@ -14,7 +14,7 @@ CONFIG = "config"
 
 
 def releases_answer(
-    registry: ReleaseRegistry, key: str, party: str, query: Mapping[str, str]
+    registry: ReleaseRegistry, key: str, *, party: str, query: Mapping[str, str]
 ) -> Mapping[str, object] | None:
     """Returns the released uploads of the key with this hash, or one configuration of them; None for an unknown one.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cryptography.x509 import load_der_x509_certificate
 
+from mechanisms.errors import MechanismError
 from mechanisms.text_table import and_list
 from parties.config import CertificateFiles, Config, agreed_digest, config_from_dict
 from parties.config.diff import MAX_BYTES
@@ -39,7 +40,7 @@ _NO_ADDRESSES = "unknown.invalid"
 
 @dataclass(frozen=True, slots=True)
 class EarlierRelease:
-    """A ``release`` with the owner's ``submission`` (its digest), as ``servers`` have told."""
+    """A ``release`` with the owner's ``submission`` (its digest), as ``servers`` tell."""
 
     release: Release
     submission: str
@@ -67,25 +68,25 @@ async def ask_earlier_releases(
     """Returns the releases of the certificate's key that the servers of ``config`` tell and the ``budget`` lacks.
 
     Servers that do not answer in time tell nothing. Raises CertificateError, ConfigError, StoreError; SubmitError if
-    none shows a configuration that is told.
+    none shows a configuration of theirs.
     """
-    told = await _ask_all(config, files)
+    answers = await _ask_all(config, files)
     owner, found = _signatory(files), dict[tuple[str, str], list[ServerAnswer]]()
-    for answer in told:
+    for answer in answers:
         for signed in _uploads(answer, owner):
             key = (signed.submission.config, signed.submission.digest())
             if answer not in (servers := found.setdefault(key, [])):
                 servers.append(answer)
     missing = [
         EarlierRelease(
-            await _release_of(config, files, digest, found[digest, submission]),
+            await _release_of(config, files, digest, heard=found[digest, submission]),
             submission,
             tuple(answer.party.name for answer in found[digest, submission]),
         )
         for digest, submission in await asyncio.to_thread(_missing, budget, found)
     ]
-    answered = tuple(answer.party.name for answer in told if answer.says is not None)
-    problems = {answer.party.name: answer.problem for answer in told if answer.says is None}
+    answered = tuple(answer.party.name for answer in answers if answer.says is not None)
+    problems = {answer.party.name: answer.problem for answer in answers if answer.says is None}
     return ToldReleases(tuple(missing), answered, problems)
 
 
@@ -96,7 +97,7 @@ def _missing(
     if not found or not budget.exists():
         return list(found)
     known = OwnerBudget(budget)
-    return [key for key, told in found.items() if known.lacks(*key, sure=len(told) >= _SURE)]
+    return [key for key, said in found.items() if known.lacks(*key, sure=len(said) >= _SURE)]
 
 
 async def _ask_all(config: Config, files: CertificateFiles) -> list[ServerAnswer]:
@@ -126,28 +127,28 @@ def _signatory(files: CertificateFiles) -> Signatory:
 
 def _uploads(answer: ServerAnswer, owner: Signatory) -> list[SignedUpload]:
     """Returns the uploads in a server's answer that the owner has signed; all else is ignored."""
-    told = (answer.says or {}).get("releases")
+    listed = (answer.says or {}).get("releases")
     found = []
-    for item in told if isinstance(told, list) else ():
+    for item in listed if isinstance(listed, list) else ():
         try:
             signed = SignedUpload.from_json(json.dumps(item))
             owner.verify(signed.signature, signed.upload.message())
-        except (ValueError, TypeError, KeyError, AttributeError, CertificateError):
+        except (ValueError, TypeError, LookupError, RecursionError, CertificateError):
             continue
         found.append(signed)
     return found
 
 
 async def _release_of(
-    config: Config, files: CertificateFiles, digest: str, told: Sequence[ServerAnswer]
+    config: Config, files: CertificateFiles, digest: str, *, heard: Sequence[ServerAnswer]
 ) -> Release:
     """Returns the cost of an earlier study, by its configuration. Raises SubmitError if no server shows it."""
     path = f"{releases_path(config.run.id)}?config={digest}"
-    for answer in told:
-        heard = await ask_server(config, answer.party, files, path=path, most=MAX_BYTES)
-        if heard.says is not None and agreed_digest(heard.says) == digest:
-            return release_of_agreed(heard.says)
-    names = ", ".join(answer.party.name for answer in told)
+    for answer in heard:
+        shown = await ask_server(config, answer.party, files, path=path, most=MAX_BYTES)
+        if shown.says is not None and agreed_digest(shown.says) == digest:
+            return release_of_agreed(shown.says)
+    names = ", ".join(answer.party.name for answer in heard)
     raise SubmitError(
         f"{names} have released a submission of this key for configuration {digest[:12]}, which this budget does not "
         "have, and do not show that configuration: nothing was sent or charged"
@@ -170,7 +171,8 @@ def release_of_agreed(agreed: Mapping[str, object]) -> Release:
         config = config_from_dict(document, source="an earlier study", base=Path())
         if config.digest() == digest:
             return distaim_release(Study.of(config))
-    except ConfigError:
+    except (ConfigError, MechanismError):
+        # Of another version, or of files that are not here.
         pass
     match agreed:
         case {

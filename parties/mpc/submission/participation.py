@@ -184,11 +184,11 @@ async def adopt_earlier_releases(owner: DataOwner, progress: Progress) -> None:
     A budget that was put back from an older copy so decides about the new study by all that its servers know. Raises
     BudgetExceeded if the new study does not fit any more; StoreError if nobody can tell which population pays.
     """
-    told = await ask_earlier_releases(owner.config, owner.files, owner.budget)
-    if not told.missing:
+    known = await ask_earlier_releases(owner.config, owner.files, owner.budget)
+    if not known.missing:
         return
     account = owner.account(distaim_release(owner.study))
-    for item in told.missing:
+    for item in known.missing:
         names = await asyncio.to_thread(
             account.budget.adopt_earlier,
             item.release,

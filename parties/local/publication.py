@@ -1,0 +1,162 @@
+"""Publication of a run on one machine: what leaves the machine is a release, and enters a budget of the people in it.
+
+A run itself is free: its owner holds the whole table. ``LocalPublication`` charges the population of the table when a
+bundle is made of the run, by the table's rows or its owner's word, and once for a run, however many bundles are made.
+To charge nothing takes a reason in so many words, which the bundle and the budget's file keep. Secret: the table, if it
+is given. Known limits: whoever copies files out of the run's folder is not asked; a wrong word is trusted.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from parties.config import Config
+from parties.foundation.errors import ConfigError
+from parties.methods.flaim.settings import flaim_release
+from parties.mpc.planning.budget import distaim_release
+from parties.report.model import TRIAL_TRUST
+from parties.report.privacy_text import is_private
+from parties.session.owner import Table
+from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE, model_digest, table_digest
+from parties.session.study import Study
+from parties.storage.charge_state import ChargeState
+from parties.storage.owner_budget import OwnerBudget
+from parties.storage.population_budget import Release
+from parties.storage.populations import OwnersWord, TableIdentity, this_user
+from parties.storage.table_sketch import KeyedSketch, SketchKey, make_sketch
+from parties.storage.user_paths import budget_path
+
+_LABEL = b"syncret local run 1\n"
+_MARK = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishersWord:
+    """Statement of a bundle's maker on the people in a local run's table.
+
+    Attributes:
+        table: The table that the run was of, recognised by its rows.
+        word: The population that pays, explicitly.
+        uncharged: The reason why nothing is charged.
+        not_private: True if a run without a guarantee may be published.
+    """
+
+    table: Table | None = field(default=None, repr=False)
+    word: OwnersWord | None = None
+    uncharged: str | None = None
+    not_private: bool = False
+    by: str | None = None
+    budget: Path | None = None
+
+
+def is_local_run(run: Path, report: Mapping[str, object]) -> bool:
+    """True for the folder of a run on one machine, by its mark or its report."""
+    trust = report.get("trust")
+    says = "not_private" in report or (isinstance(trust, list) and TRIAL_TRUST in trust)
+    return says or (run / _MARK).is_file()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPublication:
+    """A ``release`` of a local run, known as ``submission``, its key of a ``person``, and its maker's word."""
+
+    release: Release
+    submission: str
+    person: Sequence[str]
+    said: PublishersWord
+
+    @classmethod
+    def of(
+        cls, run: Path, config: Config, report: Mapping[str, object], *, said: PublishersWord
+    ) -> "LocalPublication":
+        """Returns the publication of the run in folder ``run``.
+
+        Raises ConfigError if its maker does not say who pays, or that a run without a guarantee may be published.
+        """
+        release, submission = local_release(config, report), local_submission(run, config)
+        found = cls(release, submission, config.run.person or (), said)
+        if found.release.not_private and not said.not_private:
+            raise ConfigError(
+                str(run),
+                "method",
+                "has no privacy guarantee; expected --not-private to publish it all the same",
+            )
+        if said.uncharged is not None and not said.uncharged.strip():
+            raise ConfigError(
+                str(run), "--uncharged", "is empty; expected the reason, which the bundle has"
+            )
+        if not (said.table or said.word or said.uncharged or found.is_charged):
+            raise ConfigError(
+                str(run),
+                "budget",
+                "is nobody's: the run was made on one machine, and to publish it spends the privacy of the people in "
+                "its table like any release. Expected one of: --data, the table, whose people are recognised by its "
+                "rows; --population or --new-population, whose budget pays; or --uncharged with the reason, such as "
+                "that the table is public",
+            )
+        return found
+
+    @property
+    def is_charged(self) -> bool:
+        """True if the budget has a charge for this run."""
+        path = budget_path(self.said.budget)
+        if not path.exists():
+            return False
+        state = OwnerBudget(path).state(self.release.config, self.submission)
+        return state in (ChargeState.CHARGED, ChargeState.RELEASED)
+
+    @property
+    def charges(self) -> bool:
+        """True if a budget pays, or has paid."""
+        return self.said.uncharged is None or self.is_charged
+
+    @property
+    def account(self) -> dict[str, object]:
+        """Statement for the report: a budget pays, or the reason why none does. Names no population."""
+        return {"charged": True} if self.charges else {"charged": False, "why": self.said.uncharged}
+
+    def enter(self) -> str:
+        """Charges the population, or records that nothing is charged; returns a sentence. May be repeated.
+
+        Raises BudgetExceeded; StoreError if nobody can tell whose table it is; DataError if it cannot be read.
+        """
+        said, path = self.said, budget_path(self.said.budget)
+        budget = OwnerBudget(path)
+        if not self.charges:
+            budget.decline(
+                self.release, self.submission, by=said.by or this_user(), why=said.uncharged or ""
+            )
+            return f"nothing is charged in {path}, which keeps the reason: {said.uncharged}"
+        if said.table is None and said.word is None:
+            return f"the run is charged already in {path}"
+        name = budget.charge(self._source(path), self.release, self.submission)
+        budget.release(self.release.config, self.submission)
+        return f"the run is charged to population {name} in {path}, once for all bundles of it"
+
+    def _source(self, path: Path) -> TableIdentity:
+        table, word = self.said.table, self.said.word
+        if table is None:
+            return TableIdentity(None, word=word)
+        key = SketchKey.beside(path)
+        sketch = KeyedSketch(key, make_sketch(table.as_written(), key, self.person))
+        if table.read is not None:
+            return TableIdentity(None, sketch=sketch, word=word)
+        return replace(TableIdentity.of_file(Path(table.source.location), word=word), sketch=sketch)
+
+
+def local_release(config: Config, report: Mapping[str, object]) -> Release:
+    """Returns the release of a run on one machine, in full: the whole run. Raises ConfigError."""
+    if config.flaim is not None and not config.parties:
+        whole = flaim_release(config)
+    else:
+        whole = distaim_release(Study.of(config))
+    whole = replace(whole, method=str(report.get("method", whole.method)))
+    return whole if is_private(report) else replace(whole, rho=float("inf"), epsilon=float("inf"))
+
+
+def local_submission(run: Path, config: Config) -> str:
+    """Returns the name of a run by its result: its model or, without one, its table. Raises StoreError."""
+    model = run / MODEL_FOLDER
+    result = model_digest(model) if model.is_dir() else table_digest(run / TABLE_FILE)
+    return hashlib.sha256(_LABEL + bytes.fromhex(config.digest() + result)).hexdigest()
