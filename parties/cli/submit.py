@@ -22,6 +22,7 @@ from parties.foundation.exit_codes import Status, Stopped
 from parties.local.processes import Supervision
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
+from parties.mpc.submission.earlier_releases import ToldReleases, ask_earlier_releases
 from parties.mpc.submission.participation import (
     preview_rows,
     refunds_of,
@@ -470,10 +471,25 @@ def _check(
         paid = before[0] if before else None
     found = _preview(owner, len(codes), capacity, columns, paid, earlier=before is not None)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else preview_text(found))
+    for line in _unknown_releases(owner) if found.there else ():
+        click.echo(line, err=True)
     if not found.cost.covered:
         owner.account(distaim_release(owner.study)).require()
     if not found.there:
         raise SubmitError("no server would take the submission now; what each says is above")
+
+
+def _unknown_releases(owner: DataOwner) -> list[str]:
+    """Returns a sentence for each earlier release that the servers tell and the budget lacks; charges nothing."""
+
+    async def ask(supervision: Supervision) -> ToldReleases:
+        return await ask_earlier_releases(owner.config, owner.files, owner.budget)
+
+    found = run_supervised(ask, watch_stdin=False, events=None)
+    return [
+        f"{owner.budget} has no charge for {item.text} with your key; without --check that is charged first"
+        for item in found.missing
+    ]
 
 
 def _preview(

@@ -311,7 +311,7 @@ def test_documents_of_another_edition_are_named(
 def test_a_forger_of_another_edition_gets_no_headline_that_reads_as_passed(
     bundle: str, name: str, edition: object, bundles: Mapping[str, Files], tmp_path: Path
 ) -> None:
-    """Whatever edition the files state to escape the comparison: the headline opens with what was not checked."""
+    """Files may state any edition to escape the comparison: the headline then opens with what was not checked."""
     files = dict(bundles[bundle])
     report, package = json.loads(files[REPORT]), json.loads(files[PACKAGE])
     report["about"]["edition"] = package["edition"] = edition

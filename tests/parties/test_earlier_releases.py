@@ -141,6 +141,9 @@ def test_join_charges_first_what_servers_have_released(
 ) -> None:
     """One server that tells is enough: two may withhold it, and the owner's own signature is the evidence."""
     submission = registries.release(earlier, *pids)
+    assert place.submit("--check") == Status.DONE
+    assert "has no charge for run earlier" in capsys.readouterr().err
+    assert charged(place) == {}
     assert place.submit("--yes") == Status.BUDGET
     assert charged(place) == {"table": ["earlier"]}
     said = capsys.readouterr().err

@@ -82,7 +82,10 @@ def pair(rng: np.random.Generator, *, same: bool) -> Pair:
     taken = "ab"[int(rng.random() < 0.6)]
     other |= labs(rng, rows, [f"{taken}{n}" for n in range(rng.choice([0, 1, 4, 12]))])
     renamed = rng.choice([0.0, 0.3, 1.0])
-    other = {f"{n}_2" if n != "mrn" and rng.random() < renamed else n: v for n, v in other.items()}
+    form = rng.choice(["{}_2", "its {}"])
+    other = {
+        form.format(n) if n != "mrn" and rng.random() < renamed else n: v for n, v in other.items()
+    }
     if not marked:
         one, other = without(one, "mrn"), without(other, "mrn")
     order = rng.permutation(list(other)).tolist()
