@@ -156,15 +156,22 @@ class Cluster:
         return path
 
     def propose(self, run: str, by: int = 0, **changes: object) -> str:
-        """Propose a study, with the owners admitted; its digest, known to all three."""
+        """Propose a study, with the owners admitted, each with a key of its own for it; its digest, known to all three.
+
+        With the same key the servers would tell them of the studies before, whose budgets are other files here.
+        """
         path, out = self.study(run, **changes), self.folder / f"study-{run}"
-        arguments = ("--authority", str(self.folder / "authority"), "--out", str(out), "--json")
+        authority = self.folder / f"authority-{run}"
+        if not authority.exists():
+            Authority.make(authority, 10)
+        arguments = ("--authority", str(authority), "--out", str(out), "--json")
         said = self.serves[by].command("study", "propose", str(path), *arguments)
         digest = str(json.loads(said)["digest"])
-        requests = [self.folder / name / f"{name}.request" for name in OWNERS]
-        issue_certificates(
-            requests, authority=self.folder / "authority", out=out / CERTIFICATES, valid_days=9
-        )
+        requests = [self.folder / name / f"{run}.request" for name in OWNERS]
+        for request in requests:
+            keys = request.parent / f"tls-{run}"
+            ensure_join_request(request.parent.name, keys=keys, path=request)
+        issue_certificates(requests, authority=authority, out=out / CERTIFICATES, valid_days=9)
         for serve in self.serves:
             serve.until_state(run, "proposed")
         assert load_config(out / path.name).digest() == digest
@@ -202,7 +209,7 @@ class Cluster:
             f"{run}.state",
             "--yes",
             "--key",
-            "tls/own.key",
+            f"tls-{run}/own.key",
             cwd=host,
             environment={"SYNCRET_BUDGET": str(host / f"{run}.sqlite")},
         )

@@ -46,6 +46,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 WORKER = " worker "
+KEY = "tls-{}/own.key"
 
 
 def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluster) -> None:
@@ -94,6 +95,8 @@ def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluste
     for serve in three.serves:
         assert serve.until_state("second", "finished")["reason"] == ""
     nothing_runs(three.folder, WORKER)
+    for run in ("first", "second"):
+        _is_told_to_its_owners(three, run)
 
 
 def _was_finished(three: Cluster, digest: str) -> None:
@@ -105,6 +108,21 @@ def _was_finished(three: Cluster, digest: str) -> None:
         assert not (place / "tls" / "own.seal").exists()
         assert (place.stat().st_mode & 0o777) == 0o700
         assert load_config(next((place / "study").glob("*.toml"))).digest() == digest
+
+
+def _is_told_to_its_owners(three: Cluster, run: str) -> None:
+    """An owner whose budget is lost hears of the study that is over from the services, and of its key's studies alone."""
+    own = three.folder / "north"
+    lost = own / f"lost-{run}.sqlite"
+    options = ("--new-population", "stays", "--budget", str(lost), "--json")
+    config, key = f"study-{run}/{run}.toml", KEY.format(run)
+    said = json.loads(syncret("budget", "reconcile", config, "--key", key, *options, cwd=own))
+    assert said["answered"] == ["alpha", "beta", "gamma"]
+    assert [item["servers"] for item in said["entered"]] == [["alpha", "beta", "gamma"]]
+    ((paid,), (found,)) = (
+        OwnerBudget(path).datasets()[0].runs for path in (own / f"{run}.sqlite", lost)
+    )
+    assert (found.release, found.submission) == (paid.release, paid.submission)
 
 
 def flaim_study(three: Cluster, run: str) -> tuple[Path, str]:
@@ -222,7 +240,14 @@ def test_a_cancelled_study_gives_back_what_was_charged(three: Cluster) -> None:
         if not link.exists():
             link.symlink_to(three.folder / "study-given-back")
         write_small(own)
-        paths = ("--data", "small.csv", "--state", "given-back.state", "--key", "tls/own.key")
+        paths = (
+            "--data",
+            "small.csv",
+            "--state",
+            "given-back.state",
+            "--key",
+            KEY.format("given-back"),
+        )
         config, budget = "study-given-back/given-back.toml", str(own / "given-back.sqlite")
         return syncret(
             *("join", config, *paths, "--yes", *options),
@@ -263,7 +288,7 @@ def test_a_study_that_ended_for_too_few_owners_gives_back_what_an_owner_withdraw
         return [run.state for dataset in budget.datasets() for run in dataset.runs]
 
     def said(option: str) -> str:
-        paths = ("--data", "small.csv", "--state", "too-few.state", "--key", "tls/own.key")
+        paths = ("--data", "small.csv", "--state", "too-few.state", "--key", KEY.format("too-few"))
         return syncret(
             *("join", "study-too-few/too-few.toml", *paths, "--yes", option),
             cwd=own,
