@@ -16,6 +16,8 @@ from parties.audit.bundle import PACKAGE
 from parties.cli.main import cli
 from parties.foundation.exit_codes import describe
 from parties.foundation.version import version
+from parties.local.publication import is_local_run
+from parties.report.document import read_document
 from parties.report.public import without_pictures
 
 Outcome = dict[str, object]
@@ -68,14 +70,11 @@ def _failed(error: BaseException, run: Path) -> Outcome:
 def _bundled(run: Path) -> Outcome:
     """The digests are of all files that `syncret bundle` puts into one, its documents among them."""
     out = run.with_name("bundle.zip")
-    arguments = [
-        "bundle",
-        str(run),
-        f"--out={out}",
-        "--uncharged=Rows of nobody, drawn for this recording",
-    ]
+    local = is_local_run(run, read_document(run / "report.json") or {})
+    word = ["--uncharged=Rows of nobody, drawn for this recording"] if local else []
     budget = run.with_name("budget.sqlite")
-    result = CliRunner().invoke(cli, [*arguments, f"--budget={budget}"])
+    arguments = ["bundle", str(run), f"--out={out}", *word, f"--budget={budget}"]
+    result = CliRunner().invoke(cli, arguments)
     if result.exception is not None:
         return _failed(result.exception, run)
     with zipfile.ZipFile(out) as bundle:

@@ -111,7 +111,7 @@ def _was_finished(three: Cluster, digest: str) -> None:
 
 
 def _is_told_to_its_owners(three: Cluster, run: str) -> None:
-    """An owner whose budget is lost hears of the study that is over from the services, and of its key's studies alone."""
+    """An owner whose budget is lost hears of a study that is over from the services, and of no other key's studies."""
     own = three.folder / "north"
     lost = own / f"lost-{run}.sqlite"
     options = ("--new-population", "stays", "--budget", str(lost), "--json")
