@@ -231,7 +231,12 @@ def cluster(
     for identity in identities:
         clock = folder / f"{identity.name}.clock"
         clock.write_text("0")
-        serves.append(Serve(identity, options, {"CLOCK_FILE": str(clock), **(environment or {})}))
+        # A server keeps its registry, whichever test has started it again.
+        places = {
+            "CLOCK_FILE": str(clock),
+            "SYNCRET_REGISTER": str(folder / f"{identity.name}.register"),
+        }
+        serves.append(Serve(identity, options, {**places, **(environment or {})}))
     made = Cluster(folder, serves)
     try:
         made.start()
