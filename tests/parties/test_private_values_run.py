@@ -148,9 +148,7 @@ def test_audit_passes_and_computes_the_values_anew(finished: Finished) -> None:
 
 def test_a_bundle_has_the_values_that_the_run_chose(finished: Finished, tmp_path: Path) -> None:
     out = tmp_path / "run.zip"
-    made = CliRunner().invoke(
-        cli, ["bundle", str(finished.run), f"--out={out}", "--uncharged=drawn"]
-    )
+    made = CliRunner().invoke(cli, ["bundle", str(finished.run), "--out", str(out)])
     assert made.exit_code == 0, made.output
     with zipfile.ZipFile(out) as files:
         schema = json.loads(files.read("schema.json"))
