@@ -16,9 +16,9 @@ from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
 from parties.local.folder import REGISTRY_FILE, RunFolder, default_run_folder
 from parties.local.request import DISTAIM, Trial
+from parties.report.accuracy import report_figures
 from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
-from parties.report.comparison import compare_tables
 from parties.report.from_result import SyntheticTable, read_result, read_table_of
 from parties.report.model import RunReport, Utility
 from parties.report.quality import QUALITY, read_quality, with_truth
@@ -82,7 +82,7 @@ def finish_trial(trial: Trial, folder: RunFolder, report: RunReport) -> Mapping[
     columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
     quality = _quality(trial, folder, synthetic)
     document = replace(report, utility=measured, columns=columns, quality=quality).to_dict()
-    shown = compare_tables(trial.workload, synthetic.codes, trial.codes)
+    shown = report_figures(document, trial.workload, synthetic.codes, real=trial.codes)
     write_report(folder.path, document, pictures=shown)
     folder.finish(trial.fingerprint)
     tidy(folder)

@@ -6,12 +6,12 @@ Source and validity: `mechanisms.tradeoff`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mechanisms.accounting import ZCDP, epsilon_from_rho
-from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_epsilon
+from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta
+from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
 from mechanisms.tradeoff import found_at_most, gaussian_profile, stated_profile, zcdp_profile
 
 STATED = "stated"
@@ -93,6 +93,26 @@ def attacker_of(report: Mapping[str, object]) -> AttackerBound:
     # Every accountant's budget implies as much zCDP, of a row; a person's rows count squared.
     rows = _number(parameters, "rows_of_unit") if "rows_of_unit" in parameters else 1.0
     return AttackerBound(ZCDP.name, _number(privacy, "rho_total") * rows * rows, epsilon, delta)
+
+
+def attackers_of(report: Mapping[str, object], epsilons: Sequence[float]) -> list[AttackerBound]:
+    """Returns the bounds of runs like the report's with other epsilons, as if the whole budget of each were spent."""
+    bound = attacker_of(report)
+    return [
+        bound
+        if epsilon == bound.epsilon
+        else AttackerBound(
+            bound.accountant, budget_of(bound, epsilon), epsilon, bound.delta, bound.distance
+        )
+        for epsilon in epsilons
+    ]
+
+
+def budget_of(bound: AttackerBound, epsilon: float) -> float:
+    """Returns the cost of a unit in the currency of the bound's accountant that gives an epsilon with its delta."""
+    if bound.accountant == GAUSSIAN:
+        return gaussian_budget(epsilon, bound.delta)
+    return rho_from_epsilon_delta(epsilon, bound.delta)
 
 
 def attacker_text(bound: AttackerBound, who: str) -> str:

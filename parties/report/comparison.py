@@ -16,6 +16,7 @@ from mechanisms.domain import Column, Domain
 from mechanisms.metrics import query_errors, table_answers
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
+from parties.report.axes import MISSING_LABEL, column_axis
 from parties.report.model import Associations, ColumnShares, QueryError, ReportFigures
 
 MAX_ROWS = 100_000
@@ -58,9 +59,8 @@ def cramers_v(counts: NDArray[np.int64]) -> float:
     return float(min(1.0, np.sqrt(max(0.0, phi2 - by_chance) / smaller)))
 
 
-MAX_PAIRED = 30
+MAX_PAIRED = 20
 """Maximum number of columns in the picture of pairs."""
-MISSING_LABEL = "(missing)"
 
 
 def compare_tables(
@@ -78,6 +78,7 @@ def compare_tables(
             code_labels(column),
             _shares(synthetic[:, i], column.size),
             None if real is None else _shares(real[:, i], column.size),
+            None if (axis := column_axis(column)) is None else axis.ticks(),
         )
         for i, column in enumerate(workload.domain.columns)
     )

@@ -2,8 +2,9 @@
 
 No value here is secret: the report already has all values that are drawn. Names of columns and categories are the
 user's: they are drawn as plain text (never as formulas), cut to a length, with unprintable characters replaced.
-Representation: figures are made without pyplot, so calls share no state and need no display. The same input gives the
-same SVG.
+Representation: every picture is narrow, so that it can be read on a telephone and stands beside others on a wide
+screen; its ground is transparent. Figures are made without pyplot, so calls share no state and need no display. The
+same input gives the same SVG.
 """
 
 import io
@@ -20,7 +21,13 @@ from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from parties.report.model import Associations, ColumnShares, ExpectedError, QueryError
+from parties.report.model import (
+    Accuracy,
+    ColumnShares,
+    ErrorBar,
+    ExpectedError,
+    QueryError,
+)
 
 BLUE, ORANGE, GREEN, GREY, INK = "#2b6cb0", "#dd7a1f", "#3f8f6b", "#c3cad3", "#2d3640"
 """Colours that differ with the common colour-vision deficiencies, and in grey."""
@@ -31,7 +38,16 @@ MAX_QUERIES_NAMED = 10
 MAX_COLUMNS_NUMBERED = 10
 """Maximum number of columns for numbers in the cells of the matrix of pairs."""
 PAIRS = mpl.colormaps["Blues"]
-_WIDTH_IN = 9.0
+_WIDTH_IN = 4.6
+"""Width of a picture: on a telephone its letters are three quarters of their size."""
+_HEIGHT_IN = 3.4
+_COLUMN_IN = 3.5
+_LONGEST = 26
+"""Maximum number of letters in a line beside a plot."""
+_LONGEST_VALUE = 20
+_BARS_DRAWN = 10
+"""Maximum number of bars of a column of categories."""
+TRUE = "real (not private)"
 
 
 def _style(*, grid_axis: Literal["x", "y", "both"] = "y") -> AbstractContextManager[None]:
@@ -43,6 +59,9 @@ def _style(*, grid_axis: Literal["x", "y", "both"] = "y") -> AbstractContextMana
             "svg.hashsalt": "syncret",
             "font.family": "sans-serif",
             "font.size": 9.0,
+            "figure.facecolor": "none",
+            "axes.facecolor": "none",
+            "savefig.facecolor": "none",
             "text.color": INK,
             "axes.labelcolor": INK,
             "axes.edgecolor": GREY,
@@ -94,21 +113,57 @@ def _set_margins(
 
 
 def _width_in(labels: Sequence[str], size: float = 9.0) -> float:
-    """Returns the approximate width of the longest label in inches; a letter is 0.56 of its height wide on average."""
-    return 0.56 * size / 72 * max(map(len, labels), default=0)
-
-
-def _set_margins_of_two(figure: Figure, names: Sequence[str]) -> None:
-    """Sets the margins of a plot with `names` at its left, and one with numbers beside it."""
-    _set_margins(
-        figure, left=0.15 + _width_in(names), right=0.12, bottom=0.5, top=0.3, between=0.45
+    """Returns the approximate width of the longest label in inches; a letter is 0.6 of its height wide on average."""
+    return (
+        0.6
+        * size
+        / 72
+        * max((len(line) for text in labels for line in text.split("\n")), default=0)
     )
+
+
+def _stacked(names: Sequence[str], rows: float) -> tuple[Figure, Axes, Axes]:
+    """Returns a figure of two plots, one with ``names`` at its left, so many rows, above one of all queries."""
+    upper, lower, between = 0.24 * rows, 1.5, 1.05
+    height = 0.3 + upper + between + lower + 0.5
+    figure = Figure(figsize=(_WIDTH_IN, height))
+    left, wide = 0.15 + _width_in(names), _WIDTH_IN - 0.12
+    first = figure.add_axes(
+        (left / _WIDTH_IN, 1 - (0.3 + upper) / height, (wide - left) / _WIDTH_IN, upper / height)
+    )
+    second = figure.add_axes(
+        (0.5 / _WIDTH_IN, 0.5 / height, (wide - 0.5) / _WIDTH_IN, lower / height)
+    )
+    return figure, first, second
+
+
+def _rows_of(names: Sequence[str]) -> float:
+    """Returns the height of the names in rows, of at least six; a name in two lines needs half a row more."""
+    return max(6.0, len(names) * (1.5 if any("\n" in name for name in names) else 1.0))
+
+
+def _two_lines(text: str, longest: int) -> str:
+    """Returns a text, in two lines if it is longer than one, cut at a space or sign near the middle."""
+    if len(text) <= longest:
+        return text
+    half = len(text) // 2
+    signs = [
+        i + 1 for i, c in enumerate(text) if not c.isalnum() and abs(i + 1 - half) <= half // 2
+    ]
+    cut = min(signs, key=lambda i: abs(i - half), default=half)
+    return f"{text[:cut].rstrip()}\n{text[cut:]}"
+
+
+def _query_label(columns: Sequence[str]) -> str:
+    """Returns the name of a query in one line, or in two if it is long."""
+    whole = plain_label(" \N{MULTIPLICATION SIGN} ".join(columns), longest=2 * _LONGEST)
+    return _two_lines(whole, _LONGEST)
 
 
 def draw_attacker(points: Sequence[tuple[float, float]]) -> Figure:
     """Draws the share of the present that the best attacker finds, by its falsely suspected share of the absent."""
     with _style(grid_axis="both"):
-        figure = Figure(figsize=(_WIDTH_IN / 2, _WIDTH_IN / 2.2))
+        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN))
         axes = figure.subplots()
         suspected, found = zip(*points, strict=True)
         axes.fill_between(suspected, suspected, found, color=GREY)
@@ -129,13 +184,10 @@ def draw_query_errors(errors: Sequence[QueryError]) -> Figure:
     ordered = sorted(errors, key=lambda item: -item.error)
     named = ordered[:MAX_QUERIES_NAMED]
     with _style(grid_axis="x"):
-        height = 0.9 + 0.24 * max(6, len(named))
-        figure = Figure(figsize=(_WIDTH_IN, height))
-        largest, every = figure.subplots(1, 2, width_ratios=(2, 1))
+        names = [_query_label(item.query) for item in named]
+        figure, largest, every = _stacked(names, _rows_of(names))
         positions = np.arange(len(named))
         largest.barh(positions, [item.error for item in named], height=0.7, color=BLUE)
-        names = [plain_label(" × ".join(item.query), longest=52) for item in named]
-        _set_margins_of_two(figure, names)
         largest.set_yticks(positions, names)
         largest.set_ylim(max(6, len(named)) - 0.4, -0.6)
         largest.grid(visible=False, axis="y")
@@ -149,16 +201,13 @@ def draw_expected_errors(errors: Sequence[ExpectedError]) -> Figure:
     ordered = sorted(errors, key=lambda item: item.high)
     named = ordered[:MAX_QUERIES_NAMED]
     with _style(grid_axis="x"):
-        height = 0.9 + 0.24 * max(6, len(named))
-        figure = Figure(figsize=(_WIDTH_IN, height))
-        best, every = figure.subplots(1, 2, width_ratios=(2, 1))
+        names = [_query_label(item.query) for item in named]
+        figure, best, every = _stacked(names, _rows_of(names))
         for position, item in enumerate(named):
             best.plot((item.low, item.high), (position, position), color=GREY, linewidth=5)
             if item.likely is not None:
                 best.plot((item.low, item.likely), (position, position), color=LIKELY, linewidth=5)
             best.plot(item.expected, position, "o", color=BLUE, markersize=4.5)
-        names = [plain_label(" × ".join(item.query), longest=52) for item in named]
-        _set_margins_of_two(figure, names)
         best.set_yticks(range(len(named)), names)
         best.set_ylim(max(6, len(named)) - 0.4, -0.6)
         best.grid(visible=False, axis="y")
@@ -201,45 +250,50 @@ def _draw_all_errors(axes: Axes, values: Sequence[float]) -> None:
     axes.set_xlim(0.4, len(values) + 0.6)
 
 
-def draw_associations(found: Associations) -> Figure:
-    """Draws the matrix of the synthetic table, and of the real one if at hand; the diagonal is left out."""
-    matrices = [("synthetic", found.synthetic)]
-    if found.real is not None:
-        matrices.insert(0, ("real (not private)", found.real))
-    size = len(found.columns)
+def draw_association(
+    columns: Sequence[str], matrix: Sequence[Sequence[float]], title: str
+) -> Figure:
+    """Draws the associations of each two columns; the diagonal is left out."""
+    size = len(columns)
     levels = np.linspace(0.0, 1.0, 11)
     with _style():
-        height = min(4.7 if len(matrices) == 2 else 5.6, 2.2 + 0.4 * size)
+        names = [_two_lines(plain_label(name, longest=36), 18) for name in columns]
+        room, right, above, scale_in = 0.15 + _width_in(names, _pair_size(size)), 0.12, 0.3, 0.62
+        inside = min(_WIDTH_IN - room - right, 0.5 * size)
+        height = above + inside + room + scale_in
         figure = Figure(figsize=(_WIDTH_IN, height))
-        grid = figure.subplots(1, len(matrices), squeeze=False, sharey=True)[0]
-        names = [plain_label(name, longest=18) for name in found.columns]
-        room = 0.15 + _width_in(names, _pair_size(size))
-        _set_margins(figure, left=room, right=1.0, bottom=room, top=0.3, between=0.15)
+        axes = figure.add_axes(
+            (room / _WIDTH_IN, (room + scale_in) / height, inside / _WIDTH_IN, inside / height)
+        )
         # Ten steps: an eye distinguishes no more, and the scale stays a vector drawing.
-        scale = ScalarMappable(BoundaryNorm(levels, PAIRS.N), PAIRS)
-        for axes, (title, matrix) in zip(grid, matrices, strict=True):
-            values = np.ma.masked_array(matrix, mask=np.eye(size, dtype=bool))
-            axes.pcolormesh(values, cmap=PAIRS, norm=scale.norm, edgecolors="white", linewidth=0.5)
-            _label_pairs(axes, names, first=axes is grid[0])
-            axes.set(title=title, aspect="equal", ylim=(size, 0))
-            if size <= MAX_COLUMNS_NUMBERED:
-                _write_numbers(axes, values)
-        beside = figure.add_axes((1 - 0.85 / _WIDTH_IN, 0.3, 0.2 / _WIDTH_IN, 0.5))
-        figure.colorbar(scale, cax=beside, ticks=levels[::2], label="Cramér's V")
+        norm = BoundaryNorm(levels, PAIRS.N)
+        scale = ScalarMappable(norm, PAIRS)
+        values = np.ma.masked_array(matrix, mask=np.eye(size, dtype=bool))
+        axes.pcolormesh(values, cmap=PAIRS, norm=norm, edgecolors="white", linewidth=0.5)
+        _label_pairs(axes, names)
+        axes.set(title=title, aspect="equal", ylim=(size, 0))
+        if size <= MAX_COLUMNS_NUMBERED:
+            _write_numbers(axes, values)
+        below = figure.add_axes(
+            (room / _WIDTH_IN, 0.42 / height, (_WIDTH_IN - room - 0.3) / _WIDTH_IN, 0.12 / height)
+        )
+        figure.colorbar(
+            scale, cax=below, orientation="horizontal", ticks=levels[::2], label="Cramér's V"
+        )
     return figure
 
 
 def _pair_size(columns: int) -> float:
     """Returns the size of the letters beside a matrix, smaller for many columns."""
-    return 8.0 if columns <= 16 else max(5.2, 120.0 / columns)
+    return 8.0 if columns <= 14 else max(6.5, 112.0 / columns)
 
 
-def _label_pairs(axes: Axes, labels: Sequence[str], *, first: bool) -> None:
+def _label_pairs(axes: Axes, labels: Sequence[str]) -> None:
     positions = np.arange(len(labels)) + 0.5
     axes.grid(visible=False)
     axes.set_xticks(positions, labels, rotation=90)
     axes.set_yticks(positions, labels)
-    axes.tick_params(length=0, labelsize=_pair_size(len(labels)), labelleft=first)
+    axes.tick_params(length=0, labelsize=_pair_size(len(labels)))
     for side in axes.spines.values():
         side.set_visible(False)
 
@@ -264,9 +318,12 @@ def _write_numbers(
 def draw_budget(ledger: Sequence[tuple[int, str, float]], *, rho_total: float) -> Figure:
     """Draws the charges (round, step, rho): per round stacked by step, and the sum so far against the budget."""
     with _style():
-        figure = Figure(figsize=(_WIDTH_IN, 2.9))
-        per_round, so_far = figure.subplots(1, 2)
-        _set_margins(figure, left=0.75, right=0.12, bottom=0.5, top=0.3, between=0.65)
+        figure = Figure(figsize=(_WIDTH_IN, 5.2))
+        per_round, so_far = figure.subplots(
+            2,
+            1,
+            gridspec_kw={"left": 0.16, "right": 0.97, "bottom": 0.1, "top": 0.94, "hspace": 0.5},
+        )
         rounds = np.arange(max((entry[0] for entry in ledger), default=0) + 1)
         steps = list(dict.fromkeys(step for _, step, _ in ledger))
         bottom = np.zeros(len(rounds))
@@ -285,7 +342,7 @@ def draw_budget(ledger: Sequence[tuple[int, str, float]], *, rho_total: float) -
         so_far.set(title="Spent so far", xlabel="round", ylim=(0, rho_total * 1.12))
         so_far.legend(loc="lower right")
         for axes in (per_round, so_far):
-            axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     return figure
 
 
@@ -316,54 +373,155 @@ def draw_bytes(by_step: Mapping[str, Sequence[int]]) -> Figure:
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         who = "the server" if servers == 1 else "the three servers"
-        axes.set(xlabel=f"sent by {who}", xlim=(0, max(1.0, left.max(initial=0.0)) * 1.14))
+        axes.set(xlabel=f"sent by {who}", xlim=(0, max(1.0, left.max(initial=0.0)) * 1.3))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
         if servers > 1:
             axes.legend(loc="lower right", ncols=3)
     return figure
 
 
-def draw_columns(columns: Sequence[ColumnShares]) -> Figure:
-    """Draws at most `MAX_COLUMNS_DRAWN` one-way marginals: real as bars if at hand, synthetic as dots over them."""
-    shown = columns[:MAX_COLUMNS_DRAWN]
-    across = min(3, len(shown))
-    down = -(-len(shown) // across)
-    with _style():
-        height = 0.4 + 2.0 * down
-        margins = {"left": 0.06, "right": 0.985, "bottom": 0.3 / height, "top": 1 - 0.6 / height}
-        figure = Figure(figsize=(_WIDTH_IN, height))
-        grid = figure.subplots(
-            down, across, squeeze=False, gridspec_kw={**margins, "wspace": 0.22, "hspace": 0.42}
+def draw_accuracy(found: Accuracy, *, log_step: float = 2.5) -> Figure:
+    """Draws the expected error of pairs by epsilon: of runs like this one, of a trusted party, of shuffled columns."""
+    with _style(grid_axis="both"):
+        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN))
+        axes = figure.subplots()
+        epsilons = [one.epsilon for one in found.by_epsilon]
+        # Room for the legend above the dashed line; very private runs like this one may be out of sight.
+        top = 1.75 * max(found.run.independent, found.run.table)
+        axes.axhline(found.run.independent, color=ORANGE, linestyle="--", label="columns shuffled")
+        axes.plot(
+            epsilons,
+            [one.table for one in found.by_epsilon],
+            color=BLUE,
+            label="runs like this one",
         )
-        for axes, item in zip(grid.flat, shown, strict=False):
-            _draw_column(axes, item)
-        for axes in grid.flat[len(shown) :]:
-            axes.set_axis_off()
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper right", ncols=2)
+        axes.plot(
+            epsilons,
+            [one.trusted for one in found.by_epsilon],
+            color=GREEN,
+            linestyle="-.",
+            label="a trusted party",
+        )
+        axes.plot(found.run.epsilon, found.run.table, "o", color=BLUE, label="this run")
+        axes.set(xlabel="epsilon: less private to the right", ylabel="pairs off, share of the rows")
+        axes.set(xscale="log", ylim=(0, top), xlim=(epsilons[0], epsilons[-1]))
+        shown = [
+            e
+            for i, e in enumerate(epsilons)
+            if i == 0 or e >= log_step * epsilons[i - 1] or _is_ten(e)
+        ]
+        axes.set_xticks(shown, [f"{e:g}" for e in shown])
+        axes.minorticks_off()
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(FuncFormatter(_in_percent))
+        axes.legend(loc="upper right")
+        _set_margins(figure, left=0.7, right=0.2, bottom=0.5, top=0.15)
     return figure
 
 
-def _draw_column(axes: Axes, item: ColumnShares) -> None:
+def _is_ten(value: float) -> bool:
+    return float(np.log10(value)).is_integer()
+
+
+def _in_percent(share: float, _: object = None) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def draw_column(item: ColumnShares) -> Figure:
+    """Draws a one-way marginal with the intervals of its figures, and the real ones if at hand.
+
+    Categories are bars from left to right, the commonest first; numbers and dates stand on their axis, with their
+    quantiles and mean below.
+    """
+    with _style(grid_axis="x" if item.ticks is None else "y"):
+        return _draw_categories(item) if item.ticks is None else _draw_numbers(item)
+
+
+def _draw_categories(item: ColumnShares) -> Figure:
+    order = sorted(range(len(item.labels)), key=lambda i: (-item.synthetic[i], i))
+    shown = order[:_BARS_DRAWN] if len(order) > _BARS_DRAWN + 1 else order
+    names = [_two_lines(plain_label(item.labels[i], longest=44), _LONGEST_VALUE) for i in shown]
+    row = 0.34 if any("\n" in name for name in names) else 0.24
+    figure = Figure(figsize=(_COLUMN_IN, 0.45 + row * len(shown)))
+    axes = figure.subplots()
+    _set_margins(figure, left=0.15 + _width_in(names, 8.0), right=0.2, bottom=0.3, top=0.1)
+    axes.barh(
+        range(len(shown)), [item.synthetic[i] for i in shown], height=0.7, color=BLUE, alpha=0.55
+    )
+    bars = {bar.name: bar for bar in item.errors}
+    for position, i in enumerate(shown):
+        bar = bars.get(item.labels[i].removeprefix("= "))
+        if bar is not None:
+            _interval_line(axes, bar, position)
+        real = None if item.real is None else item.real[i]
+        if real is not None:
+            axes.plot(real, position, "D", color=ORANGE, markersize=4.5, label=TRUE)
+    axes.set_yticks(range(len(shown)), names)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, None)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(_in_percent))
+    axes.tick_params(labelsize=8.0)
+    if len(shown) < len(order):
+        rest = sum(item.synthetic[i] for i in order[_BARS_DRAWN:])
+        axes.annotate(
+            f"{len(order) - len(shown)} more: {_in_percent(rest)}",
+            (1, 0),
+            xycoords="axes fraction",
+            ha="right",
+            va="bottom",
+            fontsize=8.0,
+        )
+    return figure
+
+
+def _interval_line(axes: Axes, bar: ErrorBar, position: float) -> None:
+    axes.errorbar(
+        (bar.low + bar.high) / 2,
+        position,
+        xerr=(bar.high - bar.low) / 2,
+        color=INK,
+        capsize=2.5,
+        linewidth=1.2,
+    )
+
+
+def _draw_numbers(item: ColumnShares) -> Figure:
+    strip = 0.2 * len(item.errors)
+    height = 0.1 + 1.25 + 0.38 + (strip + 0.1 if strip else 0.0)
+    figure = Figure(figsize=(_COLUMN_IN, height))
+    left, width = 0.62 / _COLUMN_IN, 1 - 0.82 / _COLUMN_IN
+    axes = figure.add_axes((left, 1 - 1.35 / height, width, 1.25 / height))
     positions = np.arange(len(item.labels))
-    if item.real is None:
-        axes.bar(positions, item.synthetic, color=BLUE, width=0.85, label="synthetic")
-    else:
-        axes.bar(positions, item.real, color=GREY, width=0.85, label="real (not private)")
+    axes.bar(positions, item.synthetic, color=BLUE, alpha=0.55, width=0.92)
+    if item.real is not None:
         size = 4.5 if len(positions) <= 20 else 3.0
-        axes.plot(positions, item.synthetic, "o", color=BLUE, markersize=size, label="synthetic")
-    axes.set_title(plain_label(item.column, longest=36))
+        axes.plot(positions, item.real, "D", color=ORANGE, markersize=size, label=TRUE)
     axes.set_ylim(0, None)
+    axes.set_xlim(-0.6, len(positions) - 0.4)
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
-    # About 36 characters fit below a column, so at most five labels; always the last, which may be missing values.
-    stride = max(1, -(-len(positions) // 5))
-    ticks = [i for i in positions[::stride] if i + stride / 2 < len(positions) - 1] + [
-        len(positions) - 1
-    ]
-    longest = 36 // len(ticks)
-    axes.set_xticks(ticks, [plain_label(item.labels[i], longest=longest) for i in ticks])
-    axes.tick_params(labelsize=7.5)
+    axes.yaxis.set_major_formatter(FuncFormatter(_in_percent))
+    axes.tick_params(labelsize=8.0)
+    ticks = item.ticks or ()
+    axes.set_xticks([tick.position for tick in ticks], [plain_label(tick.text) for tick in ticks])
+    if strip:
+        below = figure.add_axes((left, 0.08 / height, width, strip / height))
+        for position, bar in enumerate(item.errors):
+            _interval_line(below, bar, position)
+            if bar.synthetic is not None:
+                below.plot(bar.synthetic, position, "o", color=BLUE, markersize=4.5)
+            if bar.true is not None:
+                below.plot(bar.true, position, "D", color=ORANGE, markersize=4.5, label=TRUE)
+        below.set_yticks(range(len(item.errors)), [bar.name for bar in item.errors])
+        below.set(ylim=(len(item.errors) - 0.4, -0.6), xlim=axes.get_xlim())
+        below.set_xticks([tick.position for tick in ticks], [""] * len(ticks))
+        below.tick_params(labelsize=8.0, length=0)
+        below.grid(visible=True, axis="x")
+        below.grid(visible=False, axis="y")
+        for side in below.spines.values():
+            side.set_visible(False)
+    return figure
 
 
 def format_bytes(size: float) -> str:

@@ -1,18 +1,22 @@
-"""The quality of a table at a glance: a scale for its pairs, and a matrix of marks for all columns and pairs.
+"""The quality of a table at a glance: one number with its yardstick, tasks, and marks for all columns and pairs.
 
-Everything follows from the section `quality` of a report, and is as public as it. A mark is a word, and a colour beside
+Everything follows from the section `quality` of a report and `parties.report.accuracy`, and is as public as they are;
+what a trial adds is under "truth", and not private. A mark is a word, and a colour beside
 it; so the page can be read in grey, and aloud.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 from typing import Any
 
+from parties.report.model import NOT_PRIVATE, Accuracy, PairErrors
 from parties.report.shuffling import is_chosen
 from parties.report.verdict import CLOSE, ROUGH, marks
 
 MOST_COLUMNS = 60
 """Most columns of a matrix; with more its cells say nothing on any screen."""
+_NAMED = 4
 _LETTERS = {"close": "A", "rough": "B", "none": "C"}
 _RELATIONS = {
     "measured": "\N{BLACK CIRCLE}",
@@ -23,11 +27,27 @@ _RELATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Position of the pairs' expected error between 0, the data themselves, and that of columns drawn independently."""
+    """Position of the measured pairs' expected error between that of shuffled columns and a trusted party's.
 
-    expected: float
-    independent: float
+    ``score`` is 0 to 100; ``ends`` are a word and an error for 0, the table, and 100. ``text`` says what it is of, and
+    ``truth`` what it is by the real table, "" without one: not private.
+    """
+
+    score: int
+    ends: Sequence[tuple[str, str]]
     text: str
+    truth: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A use of the table: its ``mark`` (close, rough, none), the ``answer``, a reason, and ``truth``, not private."""
+
+    name: str
+    mark: str
+    answer: str
+    said: str
+    truth: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +68,157 @@ class Matrix:
     legend: Sequence[tuple[str, str, str]]
 
 
-def scale(quality: Mapping[str, Any]) -> Scale | None:
-    """Returns the scale, None where no pair was measured or independent columns would have no error."""
+def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None:
+    """Returns the scale; None if no pair was measured or shuffled columns would have no error."""
     found = quality.get("shuffling")
-    if not found or not found["measured"] or not found["independent"]:
+    if accuracy is None or not found or not found["measured"] or not accuracy.run.independent:
         return None
-    expected, independent = float(found["expected"]), float(found["independent"])
-    those = "pairs of columns in the model" if is_chosen(found) else "measured pairs of columns"
+    run = accuracy.run
+    those = "are in the model" if is_chosen(found) else "were measured"
     text = (
-        f"The {found['measured']} {those} are expected to be off by {expected:.1%} of the rows on average. With "
-        f"columns drawn independently of one another it would be {independent:.1%}"
+        "0 is a table whose columns are shuffled, 100 what a trusted party that holds all rows could do with the same "
+        f"epsilon. Of the {found['measured']} of {found['pairs']} pairs of columns that {those}; all three are "
+        "estimated from what was released."
     )
-    share = expected / independent
-    text += (
-        f": what is left of that error is {share:.0%}." if share < 1 else ", so nothing is gained."
+    if found["measured"] < found["pairs"]:
+        text += " Of other pairs the number says nothing."
+    if not found["better"]:
+        text = f"This table is not shown to be better than shuffled columns. {text}"
+    ends = (
+        ("columns shuffled", f"{run.independent:.1%} of the rows off"),
+        ("this table", f"{run.table:.1%} off"),
+        ("a trusted party", f"{run.trusted:.1%} off"),
     )
-    return Scale(expected, independent, text)
+    return Scale(
+        _score(run.table, run.independent, run.trusted), ends, text, _true_scale(found, run)
+    )
+
+
+def _score(table: float, independent: float, trusted: float) -> int:
+    """Returns 0 for a table as far off as independent columns, or farther, 100 for one as near as a trusted party's."""
+    room = independent - trusted
+    if table >= independent or room <= 0:
+        return 0
+    return round(100 * min(1.0, (independent - table) / room))
+
+
+def _true_scale(found: Mapping[str, Any], run: PairErrors) -> str:
+    true = [pair["true"] for pair in found["each"] if "true" in pair]
+    if not true:
+        return ""
+    off, shuffled = (fmean(pair[key] for pair in true) for key in ("off", "independent"))
+    score = _score(off, shuffled, min(off, run.trusted))
+    return (
+        f"In truth these pairs are off by {off:.1%}, and with columns shuffled by {shuffled:.1%}: {score} of 100. "
+        f"{NOT_PRIVATE}"
+    )
+
+
+def tasks(quality: Mapping[str, Any]) -> list[Task]:
+    """Returns what the table is good for, by task; none for reports of older versions, which lack columns' claims."""
+    if "columns" not in quality:
+        return []
+    found, marginals = marks(quality), quality["marginals"]
+    singles, pairs = (_of_size(found, size) for size in (1, 2))
+    done = [
+        _counting("Count rows by one column", singles, marginals, named=True),
+        *([_counting("Count rows by two columns", pairs, marginals)] if pairs else []),
+        *_numbers(quality["columns"]),
+        *_relations(quality.get("shuffling")),
+    ]
+    noise = [m["noise"] for m in marginals if m["noise"] is not None]
+    if noise:
+        few = f"Look at groups of fewer than {2 * min(noise):,.0f} rows"
+        done.append(Task(few, "none", "no", f"a count has noise of {min(noise):.0f} rows or more"))
+    about = "rows are drawn from a model and stand for nobody"
+    return [*done, Task("Look up a person or a row", "none", "no", about)]
+
+
+def _of_size(
+    found: Mapping[tuple[str, ...], float | None], size: int
+) -> dict[tuple[str, ...], float | None]:
+    return {columns: off for columns, off in found.items() if len(columns) == size}
+
+
+def _counting(
+    name: str,
+    off: Mapping[tuple[str, ...], float | None],
+    marginals: Sequence[Mapping[str, Any]],
+    *,
+    named: bool = False,
+) -> Task:
+    by_mark: dict[str, list[str]] = {"close": [], "rough": [], "none": []}
+    for columns, value in off.items():
+        by_mark[_mark(value)].append(" \N{MULTIPLICATION SIGN} ".join(columns))
+    words = (
+        ("close", f"promised within {CLOSE:.0%} of the rows for"),
+        ("rough", f"promised within {ROUGH:.0%} for"),
+        ("none", "nothing promised for"),
+    )
+    said = [
+        f"{word} {len(by_mark[mark])}" + (f" ({_names(by_mark[mark])})" if named else "")
+        for mark, word in words
+        if by_mark[mark]
+    ]
+    of = [m for m in marginals if tuple(m["columns"]) in off]
+    known = [m["expected"] / 2 for m in of if m["expected_is"] == "noise"]
+    if known:
+        where = (
+            ""
+            if len(known) == len(of)
+            else f" for the {len(known)} of {len(of)} that were measured"
+        )
+        said.append(f"expected: {median(known):.1%} off{where}")
+    true = [m["true_error"] / 2 for m in of if "true_error" in m]
+    close, rough, _ = (len(by_mark[mark]) for mark in by_mark)
+    mark, answer = _verdict_of(close, rough, len(off))
+    return Task(name, mark, answer, "; ".join(said), f"off by {median(true):.1%}" if true else "")
+
+
+def _verdict_of(close: int, rough: int, every: int) -> tuple[str, str]:
+    """Returns a mark and an answer: that of the half of the columns or pairs, and "in part" for fewer."""
+    if 2 * close >= every:
+        return "close", "yes"
+    if 2 * (close + rough) >= every:
+        return "rough", "roughly"
+    return ("rough", "in part") if close + rough else ("none", "no")
+
+
+def _numbers(claims: Sequence[Mapping[str, Any]]) -> list[Task]:
+    """Returns the task of means and medians, which are off by no more than values are moved on average."""
+    numbers = [c for c in claims if "moved_of_range" in c]
+    if not numbers:
+        return []
+    moved = [1.0 if c.get("open") else c["moved_of_range"] for c in numbers]
+    close = sum(share <= CLOSE for share in moved)
+    rough = sum(CLOSE < share <= ROUGH for share in moved)
+    true = [c["true"]["moved_of_range"] for c in numbers if "moved_of_range" in c.get("true", {})]
+    said = (
+        f"a mean is off by no more than {CLOSE:.0%} of its column's range for {close} of {len(moved)} columns, by no "
+        f"more than {ROUGH:.0%} for {rough} more"
+    )
+    truth = f"off by {median(true):.1%} of the range" if true else ""
+    mark, answer = _verdict_of(close, rough, len(moved))
+    return [Task("Means of numbers and dates", mark, answer, said, truth)]
+
+
+def _relations(found: Mapping[str, Any] | None) -> list[Task]:
+    """Returns the task of relations between columns, and of models trained on them."""
+    if not found or not found["pairs"]:
+        return []
+    shown, pairs, true = found["shown"], found["pairs"], found.get("true")
+    answer = ("close", "yes") if 2 * shown >= pairs else ("rough", "in part")
+    mark, word = answer if found["better"] else ("none", "no")
+    said = f"{shown} of {pairs} pairs are shown to go together; that others do not is not said"
+    truth = (
+        f"pairs off by {true['synthetic']:.1%}, shuffled by {true['shuffled']:.1%}" if true else ""
+    )
+    return [Task("See which columns go together, train models", mark, word, said, truth)]
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def matrix(quality: Mapping[str, Any]) -> Matrix | None:

@@ -1,6 +1,7 @@
 """The page `report.html`: one file without outside resources, with the pictures inside.
 
-First come the parts for readers: a headline, privacy in words, quality, pictures. The accounting
+First come the parts for readers: one number with its yardstick, tasks, privacy in words, quality, pictures. The
+accounting
 (`parties.report.html_sections`) follows. This module and that one collect the values; `templates/report.html` has the
 markup, and `parties.report.render` escapes every value.
 
@@ -14,11 +15,13 @@ from collections.abc import Mapping
 from mechanisms.origins import counted_in_words
 from parties.config import BY_ORDER
 from parties.report import figures as draw
-from parties.report.attacker import DRAWN, attacker_of
+from parties.report.attacker import DRAWN, attacker_of, attackers_of, percent
 from parties.report.document import items, number, optional, section, tables
+from parties.report.glossary import Words
 from parties.report.html_sections import Values, accounting, columns_values, quality_values
 from parties.report.model import (
     NOT_PRIVATE,
+    Accuracy,
     Associations,
     ExpectedError,
     ReportFigures,
@@ -40,14 +43,16 @@ def render_html(report: Mapping[str, object], pictures: ReportFigures) -> str:
         excluded=excluded_text(report),
         privacy=privacy_text(report),
         attacker=_attacker(report),
+        accuracy=_accuracy(report, pictures.accuracy),
+        words=Words(),
         replaced=optional(optional(report, "flaim"), "guarantee").get("replaced"),
         notes=items(report.get("notes")),
         tiles=_tiles(report),
         footnote=NOT_PRIVATE if with_truth else "",
-        quality=quality_values(report),
+        quality=quality_values(report, pictures.accuracy),
         associations=_pairs(pictures.associations),
         errors=_errors(report, pictures),
-        shares=_columns(pictures),
+        shares=_columns(report, pictures),
         columns=columns_values(report),
         tables=[
             ("Sources", _sources(report)),
@@ -85,11 +90,44 @@ def _attacker(report: Mapping[str, object]) -> HtmlPicture | None:
     bound = attacker_of(report)
     points = [(share, bound.found_at_most(share)) for share in DRAWN]
     caption = (
-        "The best attacker on this run: how many of those who were there it finds at most, by how many of those who "
-        "were not there it falsely suspects. The dashed line is guessing."
+        "How many of those who were there it finds at most, by how many of those who were not there it falsely "
+        "suspects. The dashed line is guessing: the nearer to it, the more private."
     )
     drawn = draw.to_svg(draw.draw_attacker(points))
-    return HtmlPicture(drawn, caption, alt="What the best attacker finds")
+    name = "What the best attacker finds"
+    return HtmlPicture(drawn, caption, alt=name, name=name)
+
+
+def _accuracy(report: Mapping[str, object], found: Accuracy | None) -> Values | None:
+    """Returns the errors of pairs by epsilon, in a picture and a table; None where nothing was measured."""
+    if found is None:
+        return None
+    name = "What another epsilon would do"
+    caption = (
+        "How far the measured pairs of columns would be off, with noise for another epsilon and else the same, as "
+        "syncret plan computes it, with the shares of this table."
+    )
+    drawn = draw.to_svg(draw.draw_accuracy(found))
+    bounds = attackers_of(report, [one.epsilon for one in found.by_epsilon])
+    rows = [
+        (
+            f"{one.epsilon:g}" + (" (this run)" if one.epsilon == found.run.epsilon else ""),
+            *(percent(bound.found_at_most(share)) for share in (0.01, 0.1)),
+            *(f"{share:.1%}" for share in (one.table, one.trusted)),
+        )
+        for one, bound in zip(found.by_epsilon, bounds, strict=True)
+    ]
+    heads = (
+        "epsilon",
+        "found at most, with 1 % falsely suspected",
+        "with 10 %",
+        "pairs off",
+        "a trusted party's",
+    )
+    return {
+        "picture": HtmlPicture(drawn, caption, alt=name, name=name),
+        "table": HtmlTable(heads, rows),
+    }
 
 
 def _pairs(found: Associations | None) -> Values | None:
@@ -104,9 +142,16 @@ def _pairs(found: Associations | None) -> Values | None:
         caption += f" {found.left_out} columns that go with others least are not drawn."
     if found.real is not None:
         caption += f" The real table: {NOT_PRIVATE}"
-    alt = "Association of each two columns"
-    drawn = HtmlPicture(draw.to_svg(draw.draw_associations(found)), caption, alt=alt)
-    return {"picture": drawn, "table": _named_pairs(found)}
+    drawn = [
+        HtmlPicture(
+            draw.to_svg(draw.draw_association(found.columns, matrix, title)),
+            "",
+            alt=f"Association of each two columns, {title}",
+        )
+        for title, matrix in ((draw.TRUE, found.real), ("synthetic", found.synthetic))
+        if matrix is not None
+    ]
+    return {"pictures": drawn, "caption": caption, "table": _named_pairs(found)}
 
 
 def _named_pairs(found: Associations) -> HtmlTable:
@@ -155,18 +200,37 @@ def _expected_errors(quality: Mapping[str, object]) -> list[ExpectedError]:
     ]
 
 
-def _columns(pictures: ReportFigures) -> HtmlPicture | None:
+def _columns(report: Mapping[str, object], pictures: ReportFigures) -> Values | None:
+    """Returns a picture of each column."""
     columns = pictures.columns
     if not columns:
         return None
     real = any(item.real is not None for item in columns)
-    title = "Real against synthetic columns" if real else "Synthetic columns"
     left_out = len(columns) - draw.MAX_COLUMNS_DRAWN
-    caption = "Share of rows; a bin is named by its lower end." + (
-        f" The real shares: {NOT_PRIVATE}" if real else ""
+    caption = (
+        "Blue bars: share of the rows. Bins of numbers and dates stand side by side, however wide they are; values are "
+        "written below where they lie."
     )
+    if any(item.errors for item in columns):
+        confidence = f"{number(optional(report, 'quality')['confidence']):.0%}"
+        caption += (
+            f" Dark lines with ends: between them the real figure lies, with {confidence} confidence for all at once. "
+            "10 %, median and 90 %: so many rows are below. Blue dots: the synthetic table's own."
+        )
+    if real:
+        caption += f" Orange, the real table: {NOT_PRIVATE}"
     caption += f" {left_out} more columns are not drawn." if left_out > 0 else ""
-    return HtmlPicture(draw.to_svg(draw.draw_columns(columns)), caption, alt=title)
+    drawn = [
+        HtmlPicture(
+            draw.to_svg(draw.draw_column(item)),
+            "",
+            alt=f"Shares and intervals of {item.column}, which tables below have as numbers",
+            name=item.column,
+        )
+        for item in columns[: draw.MAX_COLUMNS_DRAWN]
+    ]
+    title = "Real against synthetic columns" if real else "Synthetic columns"
+    return {"title": title, "pictures": drawn, "caption": caption}
 
 
 def _sources(report: Mapping[str, object]) -> Values | None:

@@ -15,9 +15,9 @@ from parties.report import figures as draw
 from parties.report.claimed import claims_values
 from parties.report.document import items, number, optional, section, tables
 from parties.report.figures import format_bytes
-from parties.report.glance import matrix, scale
+from parties.report.glance import matrix, scale, tasks
 from parties.report.likely import likely_error_text
-from parties.report.model import NOT_PRIVATE
+from parties.report.model import NOT_PRIVATE, Accuracy
 from parties.report.quality import AT_MOST
 from parties.report.render import HtmlPicture, HtmlTable, pairs_table
 from parties.report.shuffling import is_chosen, measured_text
@@ -27,7 +27,7 @@ Values: TypeAlias = Mapping[str, object]
 _SHOWN_QUANTILES = ("0.05", "0.5", "0.95")
 
 
-def quality_values(report: Mapping[str, object]) -> Values | None:
+def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = None) -> Values | None:
     """Returns the verdict and the bound on each marginal's error, None if the report has no quality."""
     quality = optional(report, "quality")
     if not quality:
@@ -55,7 +55,8 @@ def quality_values(report: Mapping[str, object]) -> Values | None:
     queries = [m for m in marginals if m["query"]]
     others = [m for m in marginals if not m["query"]]
     return {
-        "scale": scale(quality),
+        "scale": scale(quality, accuracy),
+        "tasks": _tasks(quality),
         "matrix": matrix(quality),
         "verdict": _verdict(quality),
         "truth": _truth(quality),
@@ -73,6 +74,16 @@ _BASES = {
     WIDER: "a wider one's bound",
     NOTHING: "nothing is known",
 }
+
+
+def _tasks(quality: Mapping[str, object]) -> Values | None:
+    """Returns the tasks, and the mark of what a trial adds, "" without."""
+    found = tasks(quality)
+    return (
+        {"rows": found, "truth": NOT_PRIVATE if any(t.truth for t in found) else ""}
+        if found
+        else None
+    )
 
 
 def _verdict(quality: Mapping[str, object]) -> list[tuple[str, Sequence[object]]]:
@@ -106,7 +117,7 @@ def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> Htm
         for m in marginals
     ]
     heads = ["marginal", "cells", "off at most", *(["likely"] if likely else [])]
-    heads += ["at least", "expected", "because"]
+    heads += ["at least", "expected", "basis"]
     return HtmlTable(heads + ["true (not private)"] * truth, rows)
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 from mechanisms.accounting import LedgerEntry
 from parties.report.attacker import AttackerBound
+from parties.report.document import tables
 from parties.report.privacy_text import ReportHeader
 
 SERVERS = 3
@@ -59,8 +60,16 @@ REAL_CLAIMS = (
     "quality.columns[].wrong",
     "quality.columns[].values[].true",
 )
-REAL_PAIRS = ("quality.shuffling.true",)
-REAL_FIGURES = (*REAL_UTILITY, *REAL_COLUMNS, *REAL_INTERVALS, *REAL_CLAIMS, *REAL_PAIRS)
+REAL_SHUFFLED = ("quality.shuffling.true",)
+REAL_PAIRS = ("quality.shuffling.each[].true",)
+REAL_FIGURES = (
+    *REAL_UTILITY,
+    *REAL_COLUMNS,
+    *REAL_INTERVALS,
+    *REAL_CLAIMS,
+    *REAL_SHUFFLED,
+    *REAL_PAIRS,
+)
 """Places of all values in a report that are computed from a real table without noise: ``*`` is any key, ``[]`` each
 item of a list. `not_private` of a report lists those that it has.
 """
@@ -320,6 +329,8 @@ class RunReport:
         if self.quality is not None and "truth" in self.quality:
             found += REAL_CLAIMS
         if "true" in self._shuffling():
+            found += REAL_SHUFFLED
+        if any("true" in pair for pair in tables(self._shuffling().get("each"))):
             found += REAL_PAIRS
         return found
 
@@ -357,8 +368,33 @@ class ExpectedError:
 
 
 @dataclass(frozen=True, slots=True)
+class AxisTick:
+    """A value below a column's bars: its ``position``, bar i from i - 1/2 to i + 1/2, and its ``text``."""
+
+    position: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBar:
+    """The interval from ``low`` to ``high`` of a figure of a column: of a value's share, or a quantile's position.
+
+    ``synthetic`` is the synthetic table's own figure. ``true`` is the real table's, in trials: not private.
+    """
+
+    name: str
+    low: float
+    high: float
+    synthetic: float | None = None
+    true: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnShares:
     """One column's one-way marginal: a label and the synthetic share of each code, and the real one if at hand.
+
+    ``ticks`` are the round values below the bars of numbers and dates, None for categories. ``errors`` are the
+    intervals of its figures.
 
     Raises ValueError if the lengths differ.
     """
@@ -367,6 +403,8 @@ class ColumnShares:
     labels: tuple[str, ...]
     synthetic: tuple[float, ...]
     real: tuple[float, ...] | None = None
+    ticks: tuple[AxisTick, ...] | None = None
+    errors: tuple[ErrorBar, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = {len(self.labels), len(self.synthetic), len(self.real or self.labels)}
@@ -374,6 +412,28 @@ class ColumnShares:
             raise ValueError(
                 f"column {self.column!r}: labels and shares differ in number: {sorted(lengths)}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PairErrors:
+    """Mean expected errors of the measured pairs of columns, as shares of the rows.
+
+    ``table`` is the synthetic table's, ``independent`` that of columns shuffled, ``trusted`` the least that a trusted
+    party could do with the budget that `epsilon` gives.
+    """
+
+    epsilon: float
+    table: float
+    independent: float
+    trusted: float
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Errors of the run, and of runs like it ``by_epsilon``, ascending, with that of the run among them."""
+
+    run: PairErrors
+    by_epsilon: tuple[PairErrors, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +479,7 @@ class ReportFigures:
     query_errors: tuple[QueryError, ...] = ()
     columns: tuple[ColumnShares, ...] = ()
     associations: Associations | None = None
+    accuracy: Accuracy | None = None
 
 
 _REQUIRED: Mapping[str, Sequence[str]] = {

@@ -14,8 +14,8 @@ from pathlib import Path
 from mechanisms.model import Model
 from mechanisms.resolving import unmeasured
 from parties.config import Config
+from parties.report.accuracy import report_figures
 from parties.report.columns import column_summaries
-from parties.report.comparison import compare_tables
 from parties.report.from_result import SyntheticTable, read_table_of
 from parties.report.model import REAL_FIGURES
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
@@ -76,7 +76,7 @@ def public_page(released: Config, directory: Path, report: Mapping[str, object])
     if not (directory / TABLE_FILE).exists():
         return None
     codes = read_table_of(released, directory).codes
-    return render_html(report, compare_tables(Study.of(released).workload, codes))
+    return render_html(report, report_figures(report, Study.of(released).workload, codes))
 
 
 def measured_config(config: Config, directory: Path) -> Config:

@@ -279,11 +279,34 @@ def with_truth(
         held = marginal["low"] - 1e-9 <= error <= marginal["high"] + 1e-9
         marginals.append({**marginal, "true_error": error, "held": held})
     found = {**quality, "marginals": marginals, "held": _held(marginals)}
+    if "shuffling" in quality:
+        each = [_true_pair(pair, workload, answers) for pair in quality["shuffling"]["each"]]
+        found["shuffling"] = {**quality["shuffling"], "each": each}
     made, beside = values
     if beside and "columns" in quality:
         claims = claims_with_truth(quality["columns"], workload.domain, made, beside)
         found |= {"columns": claims, "truth": truth_text(claims)}
     return found
+
+
+def _true_pair(
+    pair: Mapping[str, Any],
+    workload: Workload,
+    answers: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> dict[str, Any]:
+    """Returns a measured pair with its true error, and that of its columns drawn independently, as shares of the rows.
+
+    ``answers`` (workload.cells,) are the real and the synthetic table's.
+    """
+    columns = tuple(pair["columns"])
+    cells = workload.slice(workload.candidates.index(columns))
+    real, made = (
+        (table[cells] / table[cells].sum()).reshape(workload.domain.sizes(columns))
+        for table in answers
+    )
+    product = np.outer(made.sum(axis=1), made.sum(axis=0))
+    off, independent = (float(np.abs(real - other).sum()) / 2 for other in (made, product))
+    return {**pair, "true": {"off": off, "independent": independent}}
 
 
 def _held(marginals: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -38,7 +38,7 @@ def _shown(value: object) -> object:
 
 
 class HtmlTable:
-    """Table of a page: a long one scrolls in a window of its own unless ``whole``, and numbers are right-aligned."""
+    """Table of a page: a wide one scrolls from left to right unless ``whole``, and numbers are right-aligned."""
 
     def __init__(
         self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False
@@ -56,9 +56,9 @@ def pairs_table(values: Mapping[str, object]) -> HtmlTable:
 
 
 class HtmlPicture:
-    """Drawing of a page with its caption; ``alt`` is the text for screen readers."""
+    """Drawing of a page with its caption; ``alt`` is the text for screen readers, ``name`` a heading above it."""
 
-    def __init__(self, svg: str, caption: str, *, alt: str) -> None:
+    def __init__(self, svg: str, caption: str, *, alt: str, name: str = "") -> None:
         data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
         self.source = f"data:image/svg+xml;base64,{data}"
-        self.caption, self.alt = caption, alt
+        self.caption, self.alt, self.name = caption, alt, name

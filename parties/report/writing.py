@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from parties.report.accuracy import report_figures
 from parties.report.claims import column_claims
 from parties.report.columns import column_summaries
-from parties.report.comparison import compare_tables
 from parties.report.from_result import read_table_of
 from parties.report.model import ReportFigures, RunReport, check_report
 from parties.report.quality import read_quality
@@ -54,5 +54,6 @@ def write_report_without_real(study: Study, directory: Path, report: RunReport) 
         columns=column_summaries(study.config.domain, table.values),
         quality=quality,
     )
-    shown = compare_tables(study.workload, table.codes)
-    write_report(directory, whole.to_dict(), pictures=shown)
+    document = whole.to_dict()
+    shown = report_figures(document, study.workload, table.codes)
+    write_report(directory, document, pictures=shown)

@@ -3,14 +3,14 @@
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mechanisms.domain import Categorical, Domain, Integer
-from parties.report.glance import MOST_COLUMNS, matrix, scale
+from parties.report.glance import MOST_COLUMNS, matrix, scale, tasks
 from parties.report.html_sections import quality_values
-from parties.report.verdict import verdict
+from parties.report.model import NOT_PRIVATE, Accuracy, PairErrors
+from parties.report.verdict import CLOSE, ROUGH, verdict
 from tests.parties.test_quality import claim, marginal, section
 
 NAMES = ("sex", "age", "few")
@@ -84,33 +84,99 @@ def test_older_reports_and_very_wide_tables_have_no_matrix() -> None:
     assert matrix(quality_of(dict.fromkeys(names[:-1], 0.1))) is not None
 
 
-@pytest.mark.parametrize(
-    ("expected", "independent", "said"),
-    [(0.04, 0.12, "what is left of that error is 33%."), (0.2, 0.1, "so nothing is gained.")],
-)
-def test_the_scale_ends_where_independent_columns_are(
-    expected: float, independent: float, said: str
+def pairs(expected: float, independent: float, **more: Any) -> dict[str, Any]:
+    """The part `shuffling` of a section `quality`, of three measured pairs."""
+    found = {"pairs": 3, "measured": 3, "shown": 2, "better": expected < independent, "each": []}
+    return {**found, "expected": expected, "independent": independent, **more}
+
+
+def accuracy(table: float, independent: float, trusted: float) -> Accuracy:
+    run = PairErrors(1.0, table, independent, trusted)
+    return Accuracy(run, (run,))
+
+
+@given(ERRORS, st.floats(0.01, 0.6), ERRORS)
+def test_the_number_is_0_for_shuffled_columns_100_for_a_trusted_party_and_falls_between(
+    table: float, independent: float, trusted: float
 ) -> None:
-    shuffling = {"measured": 3, "expected": expected, "independent": independent}
-    found = scale({"shuffling": shuffling})
+    trusted = min(table, trusted)
+    found = scale({"shuffling": pairs(table, independent)}, accuracy(table, independent, trusted))
     assert found is not None
-    assert (found.expected, found.independent) == (expected, independent)
-    assert found.text.endswith(said)
+    assert 0 <= found.score <= 100
+    assert found.score == 0 or table < independent
+    assert table > trusted or found.score == (100 if trusted < independent else 0)
+    for share, (_, error) in zip((independent, table, trusted), found.ends, strict=True):
+        assert f"{share:.1%}" in error
+    nearer = scale(
+        {"shuffling": pairs(table, independent)}, accuracy((table + trusted) / 2, independent, trusted)
+    )  # fmt: skip
+    assert nearer is not None
+    assert nearer.score >= found.score
+    assert found.truth == ""
+    assert ("not shown to be better" in found.text) == (table >= independent)
 
 
-def test_without_a_measured_pair_there_is_no_scale() -> None:
-    assert scale({}) is None
-    assert scale({"shuffling": {"measured": 0, "expected": 0.0, "independent": 0.0}}) is None
+def test_the_number_says_of_which_pairs_it_is() -> None:
+    some = {"shuffling": pairs(0.04, 0.12, pairs=10)}
+    found = scale(some, accuracy(0.04, 0.12, 0.02))
+    assert found is not None
+    assert found.score == 80
+    assert "Of the 3 of 10 pairs of columns that were measured" in found.text
+    assert "Of other pairs the number says nothing." in found.text
 
 
-def test_a_report_has_both() -> None:
+def test_a_trial_has_the_true_number_beside_it_marked() -> None:
+    true = [
+        {"true": {"off": 0.06, "independent": 0.1}},
+        {"true": {"off": 0.02, "independent": 0.14}},
+    ]
+    found = scale({"shuffling": pairs(0.04, 0.12, each=true)}, accuracy(0.04, 0.12, 0.02))
+    assert found is not None
+    assert found.truth == (
+        "In truth these pairs are off by 4.0%, and with columns shuffled by 12.0%: 80 of 100. "
+        + NOT_PRIVATE
+    )
+
+
+def test_without_a_measured_pair_or_an_estimate_there_is_no_scale() -> None:
+    assert scale({}, None) is None
+    assert scale({"shuffling": pairs(0.04, 0.12)}, None) is None
+    assert scale({"shuffling": pairs(0.0, 0.0, measured=0)}, accuracy(0.0, 0.0, 0.0)) is None
+
+
+@given(st.fixed_dictionaries(dict.fromkeys((*NAMES, *PAIRS), ERRORS)), st.booleans())
+def test_tasks_of_counting_answer_as_the_marks_are(errors: dict[str, float], better: bool) -> None:
+    quality = {**quality_of(errors), "shuffling": pairs(0.04, 0.12, better=better)}
+    found = {task.name: task for task in tasks(quality)}
+    for name, of in (("one column", NAMES), ("two columns", PAIRS)):
+        off = [errors[columns] / 2 for columns in of]
+        close, some = (sum(share <= limit for share in off) for limit in (CLOSE, ROUGH))
+        task = found[f"Count rows by {name}"]
+        expected = "yes" if close >= 2 else "roughly" if some >= 2 else "in part" if some else "no"
+        assert (task.answer, task.truth) == (expected, "")
+    together = found["See which columns go together, train models"]
+    assert together.answer == ("yes" if better else "no")
+    assert found["Look up a person or a row"].answer == "no"
+
+
+def test_tasks_have_the_truth_of_a_trial_and_older_reports_have_none() -> None:
+    quality = quality_of(dict.fromkeys((*NAMES, *PAIRS), 0.1))
+    assert not any(task.truth for task in tasks(quality))
+    for marginal_ in quality["marginals"]:
+        marginal_["true_error"] = 0.06
+    one, two = tasks(quality)[:2]
+    assert one.truth == two.truth == "off by 3.0%"
+    del quality["columns"]
+    assert tasks(quality) == []
+
+
+def test_a_report_has_number_tasks_and_matrix() -> None:
     errors = {"sex": 0.02, "age": 0.02, "sex age": 0.02}
     quality = {
         **quality_of(errors),
-        "shuffling": {"pairs": 1, "measured": 1, "expected": 0.04, "independent": 0.12},
+        "shuffling": pairs(0.04, 0.12),
         "verdict": {"good_for": [], "not_for": []},
     }
-    found = quality_values({"quality": quality})
+    found = quality_values({"quality": quality}, accuracy(0.04, 0.12, 0.02))
     assert found is not None
-    assert found["scale"] is not None
-    assert found["matrix"] is not None
+    assert all(found[part] is not None for part in ("scale", "tasks", "matrix"))

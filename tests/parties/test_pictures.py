@@ -9,20 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parties.report.figures import (
-    MAX_COLUMNS_DRAWN,
     MAX_COLUMNS_NUMBERED,
     MAX_QUERIES_NAMED,
-    draw_associations,
+    TRUE,
+    draw_accuracy,
+    draw_association,
     draw_budget,
     draw_bytes,
-    draw_columns,
+    draw_column,
     draw_expected_errors,
     draw_query_errors,
     format_bytes,
     plain_label,
     to_svg,
 )
-from parties.report.model import Associations, ColumnShares, ExpectedError, QueryError
+from parties.report.model import (
+    Accuracy,
+    AxisTick,
+    ColumnShares,
+    ErrorBar,
+    ExpectedError,
+    PairErrors,
+    QueryError,
+)
 
 HARMLESS_ELEMENTS = """
     svg metadata RDF Work type format creator title Agent
@@ -65,37 +74,38 @@ def test_draw_expected_errors_names_the_best_known_and_shows_how_far_all_may_be_
     assert heights == [i / 50 for i in range(13)] + [i / 100 for i in range(13)]
 
 
-def pairs(count: int, *, real: bool = True) -> Associations:
+def pairs(count: int) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
     names = tuple(f"c{i}" for i in range(count))
     made = tuple(tuple(1.0 if i == j else i * j / 100 for j in range(count)) for i in range(count))
-    return Associations(names, made, made if real else None)
+    return names, made
 
 
-def test_draw_associations_puts_the_real_matrix_beside_the_synthetic_one() -> None:
-    real, made, scale = draw_associations(pairs(3)).axes
-    assert [axes.get_title(loc="left") for axes in (real, made)] == [
-        "real (not private)",
-        "synthetic",
-    ]
+def test_draw_association_numbers_each_pair_but_the_diagonal() -> None:
+    made, scale = draw_association(*pairs(3), "synthetic").axes
+    assert made.get_title(loc="left") == "synthetic"
     assert [label.get_text() for label in made.get_xticklabels()] == ["c0", "c1", "c2"]
     shades = made.collections[0].get_array()
     assert shades is not None
     assert shades[1].tolist() == [0.0, None, 0.02]
-    assert [text.get_text() for text in real.texts] == [
-        "0.00",
-        "0.00",
-        "0.00",
-        "0.02",
-        "0.00",
-        "0.02",
-    ]
-    assert scale.get_ylabel() == "Cramér's V"
+    said = [text.get_text() for text in made.texts]
+    assert said == ["0.00", "0.00", "0.00", "0.02", "0.00", "0.02"]
+    assert scale.get_xlabel() == "Cramér's V"
 
 
-def test_draw_associations_has_no_real_matrix_where_there_is_none_and_few_numbers() -> None:
-    made, _ = draw_associations(pairs(MAX_COLUMNS_NUMBERED + 1, real=False)).axes
-    assert made.get_title(loc="left") == "synthetic"
+def test_draw_association_has_no_numbers_for_many_columns() -> None:
+    made, _ = draw_association(*pairs(MAX_COLUMNS_NUMBERED + 1), "synthetic").axes
     assert not made.texts
+
+
+def test_draw_accuracy_has_a_line_for_this_run_one_for_a_trusted_party_and_the_shuffled() -> None:
+    every = tuple(PairErrors(e, 0.04 / e, 0.12, 0.01 / e) for e in (0.1, 1.0, 10.0))
+    (axes,) = draw_accuracy(Accuracy(every[1], every)).axes
+    shuffled, table, trusted, run = axes.lines
+    assert list(shuffled.get_ydata()) == [0.12, 0.12]  # type: ignore[arg-type]
+    assert list(table.get_ydata()) == pytest.approx([0.4, 0.04, 0.004])  # type: ignore[arg-type]
+    assert list(trusted.get_ydata()) == pytest.approx([0.1, 0.01, 0.001])  # type: ignore[arg-type]
+    assert (list(run.get_xdata()), list(run.get_ydata())) == ([1.0], [0.04])  # type: ignore[arg-type]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.1", "1", "10"]
 
 
 def test_draw_budget_stacks_each_rounds_charges_and_adds_them_up() -> None:
@@ -118,26 +128,56 @@ def test_draw_bytes_orders_steps_by_size_and_labels_their_totals() -> None:
     assert [text.get_text() for text in axes.texts] == ["1.5 MB", "6 B"]
 
 
-def test_draw_columns_draws_a_limited_number() -> None:
-    figure = draw_columns([column(f"c{i}", ("a", "b")) for i in range(MAX_COLUMNS_DRAWN + 5)])
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == [f"c{i}" for i in range(MAX_COLUMNS_DRAWN)]
+def test_draw_column_of_categories_has_an_interval_and_the_truth_at_its_bar() -> None:
+    errors = (ErrorBar("b", 0.6, 0.8, 0.66), ErrorBar("a", 0.3, 0.4, 0.33))
+    item = ColumnShares("c", ("a", "b"), (0.33, 0.67), (0.4, 0.6), errors=errors)
+    (axes,) = draw_column(item).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a"]
+    widths = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
+    assert widths == [0.67, 0.33]
+    ends = [path.get_segments()[0][:, 0].tolist() for path in axes.collections]  # type: ignore[attr-defined]
+    assert ends == [pytest.approx([0.6, 0.8]), pytest.approx([0.3, 0.4])]
+    real = [line for line in axes.lines if line.get_label() == TRUE]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in real] == [(0.6, 0), (0.4, 1)]  # type: ignore[index]
 
 
-def test_draw_columns_has_no_real_shares_when_there_are_none() -> None:
-    axes = draw_columns([column("a", ("x", "y"), real=False)]).axes[0]
-    assert axes.get_legend_handles_labels()[1] == ["synthetic"]
-    assert not axes.lines
+def test_draw_column_of_numbers_has_its_ticks_and_intervals_below_the_bars() -> None:
+    ticks = (AxisTick(-0.5, "2020"), AxisTick(1.2, "2021"))
+    errors = (ErrorBar("median", 0.2, 1.4, 1.0, 0.9), ErrorBar("mean", 0.1, 1.5))
+    item = ColumnShares("c", ("a", "b"), (0.25, 0.75), (0.5, 0.5), ticks, errors)
+    bars, strip = draw_column(item).axes
+    heights = [bar.get_height() for bar in bars.patches]  # type: ignore[attr-defined]
+    assert heights == [0.25, 0.75]
+    assert [label.get_text() for label in bars.get_xticklabels()] == ["2020", "2021"]
+    assert bars.get_xticks().tolist() == strip.get_xticks().tolist() == [-0.5, 1.2]
+    assert bars.get_xlim() == strip.get_xlim()
+    assert [label.get_text() for label in strip.get_yticklabels()] == ["median", "mean"]
+    marked = [line.get_xdata()[0] for line in strip.lines if line.get_label() == TRUE]  # type: ignore[index]
+    assert marked == [0.9]
+
+
+@pytest.mark.parametrize("ticks", [None, (AxisTick(0.0, "1"),)])
+def test_draw_column_has_no_real_figure_when_there_is_none(
+    ticks: tuple[AxisTick, ...] | None,
+) -> None:
+    item = replace(column("a", ("x", "y"), real=False), ticks=ticks)
+    for axes in draw_column(item).axes:
+        assert not [line for line in axes.lines if line.get_label() == TRUE]
+
+
+def test_draw_column_counts_the_categories_that_it_leaves_out() -> None:
+    (axes,) = draw_column(column("c", tuple(map(str, range(30))), real=False)).axes
+    assert len(axes.patches) == 10
+    assert axes.texts[-1].get_text().startswith("20 more: ")
 
 
 @settings(max_examples=3)
 @given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
 def test_to_svg_is_xml_for_any_names(name: str, label: str) -> None:
-    together = Associations((name, label), ((1.0, 0.5), (0.5, 1.0)))
     for figure in (
-        draw_columns([column(name, (label, "b"))]),
+        draw_column(column(name, (label, "b"))),
         draw_bytes({name: (1, 2, 3)}),
-        draw_associations(together),
+        draw_association((name, label), ((1.0, 0.5), (0.5, 1.0)), "synthetic"),
         draw_query_errors([QueryError((name, label), 0.5)]),
     ):
         root = ElementTree.fromstring(to_svg(figure))

@@ -1,5 +1,6 @@
 """A report's figures of quality follow from the opened values; true values stand beside them in trials, marked."""
 
+import json
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +23,17 @@ from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend
 from mechanisms.private_bins import PrivateBins
 from mechanisms.sampling import public_generator
+from mechanisms.table import decode
 from mechanisms.workload import Workload, draw_workload
 from parties.config import Config
 from parties.foundation.errors import StoreError
 from parties.local.flaim_simulation import simulate
 from parties.mpc.planning.budget import make_plan, noise_kind
+from parties.report.accuracy import report_figures
 from parties.report.claims import claims_with_truth, column_claims, truth_text
 from parties.report.html import render_html
 from parties.report.model import NOT_PRIVATE, ReportFigures
+from parties.report.public import real_figures, without_real
 from parties.report.quality import (
     QUALITY,
     aim_quality,
@@ -112,6 +116,45 @@ async def test_with_truth_adds_errors_and_counts_what_held() -> None:
     # What cannot be true does not hold.
     lies = {**quality, "marginals": [{**m, "high": 0.0} for m in found["marginals"]]}
     assert with_truth(lies, workload, synthetic, real)["held"]["held"] < len(workload.candidates)
+
+
+async def test_all_that_a_trial_adds_is_listed_and_taken_out_of_what_is_published() -> None:
+    config = make_config()
+    workload, result, model = await run_small(config)
+    synthetic, real = make_codes(2000, seed=4), make_codes(2000)
+    made, beside = (
+        column_values(config.domain, decode(config.domain, codes, public_generator(0)))
+        for codes in (synthetic, real)
+    )
+    quality = aim_quality(
+        config.run, workload, result, noise=noise_kind(config), model=model, codes=synthetic
+    )
+    quality["columns"] = column_claims(quality, config.domain, synthetic, made)
+    quality["verdict"] = verdict(quality, config.domain)
+    found = with_truth(quality, workload, synthetic, real, values=(made, beside))
+    pairs = found["shuffling"]["each"]
+    assert pairs
+    for pair in pairs:
+        cells = workload.slice(workload.candidates.index(tuple(pair["columns"])))
+        one, other = (table_answers(workload, t)[cells] / 2000 for t in (synthetic, real))
+        assert pair["true"]["off"] == pytest.approx(np.abs(one - other).sum() / 2)
+        assert 0 <= pair["true"]["independent"] <= 1
+    of_trial = replace(example(), quality=found).to_dict()
+    assert set(of_trial["not_private"]) == set(real_figures(of_trial))  # type: ignore[call-overload]
+    assert "quality.shuffling.each[].true" in real_figures(of_trial)
+    # Whatever a trial adds and nobody lists, stays in what is published, and differs from a report without it.
+    public = without_real(of_trial)
+    assert public["quality"] == json.loads(json.dumps(quality))
+    deployed = replace(example(), quality=quality, utility=None).to_dict()
+    pages = [
+        render_html(report, report_figures(report, workload, synthetic))
+        for report in (public, deployed)
+    ]
+    assert pages[0] == pages[1]
+    assert NOT_PRIVATE not in pages[0]
+    page = render_html(of_trial, report_figures(of_trial, workload, synthetic, real=real))
+    assert "in truth (not private)" in page
+    assert page.count(NOT_PRIVATE) > 2
 
 
 def flaim_result(
