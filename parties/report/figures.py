@@ -8,6 +8,7 @@ same input gives the same SVG.
 """
 
 import io
+import unicodedata
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -113,13 +114,18 @@ def _set_margins(
 
 
 def _width_in(labels: Sequence[str], size: float = 9.0) -> float:
-    """Returns the approximate width of the longest label in inches; a letter is 0.6 of its height wide on average."""
-    return (
-        0.6
-        * size
-        / 72
-        * max((len(line) for text in labels for line in text.split("\n")), default=0)
-    )
+    """Returns the width of the longest line of the labels in inches, in a wide font."""
+    lines = (line for text in labels for line in text.split("\n"))
+    return size / 72 * max((sum(map(_letter_width, line)) for line in lines), default=0.0)
+
+
+def _letter_width(letter: str) -> float:
+    """Returns the width of a letter in parts of its height, as in the widest of the usual fonts or more."""
+    if letter in "mwMW@%\N{HORIZONTAL ELLIPSIS}" or unicodedata.east_asian_width(letter) in "WF":
+        return 1.0
+    if letter in "iljtfrI.,:;'|!()[] ":
+        return 0.42
+    return 0.79 if letter.isupper() else 0.64
 
 
 def _stacked(names: Sequence[str], rows: float) -> tuple[Figure, Axes, Axes]:

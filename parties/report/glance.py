@@ -77,11 +77,11 @@ def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None
     those = "are in the model" if is_chosen(found) else "were measured"
     text = (
         "0 is a table whose columns are shuffled, 100 what a trusted party that holds all rows could do with the same "
-        f"epsilon. Of the {found['measured']} of {found['pairs']} pairs of columns that {those}; all three are "
-        "estimated from what was released."
+        f"epsilon. The number is of the {found['measured']} of {found['pairs']} pairs of columns that {those}, and all "
+        "errors are estimated from what was released."
     )
     if found["measured"] < found["pairs"]:
-        text += " Of other pairs the number says nothing."
+        text += " Of other pairs it says nothing."
     if not found["better"]:
         text = f"This table is not shown to be better than shuffled columns. {text}"
     ends = (
@@ -150,16 +150,7 @@ def _counting(
     by_mark: dict[str, list[str]] = {"close": [], "rough": [], "none": []}
     for columns, value in off.items():
         by_mark[_mark(value)].append(" \N{MULTIPLICATION SIGN} ".join(columns))
-    words = (
-        ("close", f"promised within {CLOSE:.0%} of the rows for"),
-        ("rough", f"promised within {ROUGH:.0%} for"),
-        ("none", "nothing promised for"),
-    )
-    said = [
-        f"{word} {len(by_mark[mark])}" + (f" ({_names(by_mark[mark])})" if named else "")
-        for mark, word in words
-        if by_mark[mark]
-    ]
+    said = _promised(by_mark, "of the rows", named=named)
     of = [m for m in marginals if tuple(m["columns"]) in off]
     known = [m["expected"] / 2 for m in of if m["expected_is"] == "noise"]
     if known:
@@ -173,6 +164,20 @@ def _counting(
     close, rough, _ = (len(by_mark[mark]) for mark in by_mark)
     mark, answer = _verdict_of(close, rough, len(off))
     return Task(name, mark, answer, "; ".join(said), f"off by {median(true):.1%}" if true else "")
+
+
+def _promised(by_mark: Mapping[str, Sequence[str]], of: str, *, named: bool) -> list[str]:
+    """Returns how many columns or pairs have each mark, in words, and the names of columns if ``named``."""
+    words = (
+        ("close", f"promised within {CLOSE:.0%} {of} for"),
+        ("rough", f"promised within {ROUGH:.0%} {of} for"),
+        ("none", "nothing promised for"),
+    )
+    return [
+        f"{word} {len(by_mark[mark])}" + (f" ({_names(by_mark[mark])})" if named else "")
+        for mark, word in words
+        if by_mark[mark]
+    ]
 
 
 def _verdict_of(close: int, rough: int, every: int) -> tuple[str, str]:
@@ -189,16 +194,13 @@ def _numbers(claims: Sequence[Mapping[str, Any]]) -> list[Task]:
     numbers = [c for c in claims if "moved_of_range" in c]
     if not numbers:
         return []
-    moved = [1.0 if c.get("open") else c["moved_of_range"] for c in numbers]
-    close = sum(share <= CLOSE for share in moved)
-    rough = sum(CLOSE < share <= ROUGH for share in moved)
+    by_mark: dict[str, list[str]] = {"close": [], "rough": [], "none": []}
+    for c in numbers:
+        by_mark[_mark(None if c.get("open") else c["moved_of_range"])].append(c["column"])
     true = [c["true"]["moved_of_range"] for c in numbers if "moved_of_range" in c.get("true", {})]
-    said = (
-        f"a mean is off by no more than {CLOSE:.0%} of its column's range for {close} of {len(moved)} columns, by no "
-        f"more than {ROUGH:.0%} for {rough} more"
-    )
+    said = "; ".join(_promised(by_mark, "of the column's range", named=True))
     truth = f"off by {median(true):.1%} of the range" if true else ""
-    mark, answer = _verdict_of(close, rough, len(moved))
+    mark, answer = _verdict_of(len(by_mark["close"]), len(by_mark["rough"]), len(numbers))
     return [Task("Means of numbers and dates", mark, answer, said, truth)]
 
 

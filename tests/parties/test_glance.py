@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,8 +122,8 @@ def test_the_number_says_of_which_pairs_it_is() -> None:
     found = scale(some, accuracy(0.04, 0.12, 0.02))
     assert found is not None
     assert found.score == 80
-    assert "Of the 3 of 10 pairs of columns that were measured" in found.text
-    assert "Of other pairs the number says nothing." in found.text
+    assert "is of the 3 of 10 pairs of columns that were measured" in found.text
+    assert "Of other pairs it says nothing." in found.text
 
 
 def test_a_trial_has_the_true_number_beside_it_marked() -> None:
@@ -168,6 +169,33 @@ def test_tasks_have_the_truth_of_a_trial_and_older_reports_have_none() -> None:
     assert one.truth == two.truth == "off by 3.0%"
     del quality["columns"]
     assert tasks(quality) == []
+
+
+@pytest.mark.parametrize(
+    ("moved", "answer", "said"),
+    [
+        ((0.05, 0.01, 0.2), "yes", "promised within 5% of the column's range for 2 (a, b); nothing promised for 1 (c)"),
+        ((0.05, 0.15, 0.2), "roughly", "within 5% of the column's range for 1 (a); promised within 15%"),
+        ((0.5, 0.15, 0.2), "in part", "promised within 15% of the column's range for 1 (b)"),
+        ((0.5, 0.6, 0.7), "no", "nothing promised for 3 (a, b, c)"),
+    ],
+)  # fmt: skip
+def test_means_are_as_good_as_values_are_moved(
+    moved: tuple[float, ...], answer: str, said: str
+) -> None:
+    claims = {
+        name: claim(name, 0.1, 0.1, moved_of_range=share)
+        for name, share in zip("abc", moved, strict=True)
+    }
+    quality = quality_of(dict.fromkeys(NAMES, 0.1), **claims)
+    task = {task.name: task for task in tasks(quality)}["Means of numbers and dates"]
+    assert task.answer == answer
+    assert said in task.said
+    # A column without ends has no bound on its mean.
+    for one in quality["columns"]:
+        one["open"] = {"low": 0}
+    task = {task.name: task for task in tasks(quality)}["Means of numbers and dates"]
+    assert task.answer == "no"
 
 
 def test_a_report_has_number_tasks_and_matrix() -> None:

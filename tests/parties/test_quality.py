@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger
 from mechanisms.aim import AimResult, run_aim
@@ -51,13 +52,15 @@ from tests.parties.support import make_codes, make_config
 from tests.parties.test_report import Page, example
 
 
-async def run_small(config: Config) -> tuple[Workload, AimResult, Model]:
+async def run_small(
+    config: Config, codes: NDArray[np.int32] | None = None
+) -> tuple[Workload, AimResult, Model]:
     workload = config.build_workload()
     plan = make_plan(Study(config, workload))
     backend = PlaintextBackend.pooled(
         workload,
         plan,
-        codes=make_codes(2000),
+        codes=make_codes(2000) if codes is None else codes,
         ledger=Ledger(plan.rho),
         random_bytes=secrets.token_bytes,
     )
