@@ -26,6 +26,8 @@ from parties.report.model import AxisTick, ErrorBar
 MOST_TICKS = 6
 _LETTERS = 40
 """Number of letters that fit below the bars."""
+_BEYOND = 2.5
+"""Number of letters that fit between the last bar and the edge."""
 _MOST_VALUES = 400
 _FEWEST = 3
 _FEW = 10
@@ -91,8 +93,8 @@ class Axis:
             if len(ticks) > MOST_TICKS or not self._fits(ticks):
                 break
             best = values
-        found = self._positioned(best) if len(best) >= _FEWEST else self._crowded(best)
-        return tuple(found or self._single())
+        found = self._positioned(best)
+        return tuple(found if len(found) >= _FEWEST else self._crowded(best) or self._single())
 
     def _single(self) -> list[AxisTick]:
         """Returns the ticks of a column without room between its values: the values."""
@@ -100,7 +102,11 @@ class Axis:
 
     def _crowded(self, kept: Sequence[float]) -> list[AxisTick]:
         """Returns ticks of ever finer steps, each where it has room: for bins of very different widths."""
-        return self._that_fit(kept, self._series(), rounder=not isinstance(self.column, Moment))
+        inside = [value for value in kept if self._positioned([value])]
+        if isinstance(self.column, Moment):
+            return self._that_fit(inside, self._series())
+        powers = [10.0**k for k in range(12, -4, -1) if self.closed[0] <= 10.0**k <= self.closed[1]]
+        return self._that_fit(inside, itertools.chain([powers], self._series()), rounder=True)
 
     def _that_fit(
         self, kept: Sequence[float], series: Iterable[Sequence[float]], *, rounder: bool = False
@@ -116,12 +122,18 @@ class Axis:
         return found
 
     def _positioned(self, values: Sequence[float]) -> list[AxisTick]:
-        """Returns the ticks of ascending values, without those that no cell has."""
+        """Returns the ticks of ascending values, without those that no cell has or that the edge would cut."""
         texts = (
             _date_texts(values) if isinstance(self.column, Moment) else map(number_label, values)
         )
         found = ((self.at(value), text) for value, text in zip(values, texts, strict=True))
-        return [AxisTick(position, text) for position, text in found if position is not None]
+        letter = len(self.lows) / _LETTERS
+        edge = len(self.lows) - 0.5 + _BEYOND * letter
+        return [
+            AxisTick(position, text)
+            for position, text in found
+            if position is not None and position + len(text) * letter / 2 <= edge
+        ]
 
     def _fits(self, ticks: Sequence[AxisTick]) -> bool:
         """Returns whether the texts of ticks leave room for one another."""

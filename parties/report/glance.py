@@ -29,11 +29,12 @@ _RELATIONS = {
 class Scale:
     """Position of the measured pairs' expected error between that of shuffled columns and a trusted party's.
 
-    ``score`` is 0 to 100; ``ends`` are a word and an error for 0, the table, and 100. ``text`` says what it is of, and
+    ``score`` is 0 to 100, of ``pairs`` in words; ``ends`` are a word and an error for 0, the table, and 100. ``text`` says what it is of, and
     ``truth`` what it is by the real table, "" without one: not private.
     """
 
     score: int
+    pairs: str
     ends: Sequence[tuple[str, str]]
     text: str
     truth: str = ""
@@ -75,13 +76,13 @@ def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None
         return None
     run = accuracy.run
     those = "are in the model" if is_chosen(found) else "were measured"
+    pairs = f"for the {found['measured']} of {found['pairs']} pairs of columns that {those}"
     text = (
         "0 is a table whose columns are shuffled, 100 what a trusted party that holds all rows could do with the same "
-        f"epsilon. The number is of the {found['measured']} of {found['pairs']} pairs of columns that {those}, and all "
-        "errors are estimated from what was released."
+        "epsilon. All errors are estimated from what was released."
     )
     if found["measured"] < found["pairs"]:
-        text += " Of other pairs it says nothing."
+        text += " Of other pairs the number says nothing."
     if not found["better"]:
         text = f"This table is not shown to be better than shuffled columns. {text}"
     ends = (
@@ -89,9 +90,8 @@ def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None
         ("this table", f"{run.table:.1%} off"),
         ("a trusted party", f"{run.trusted:.1%} off"),
     )
-    return Scale(
-        _score(run.table, run.independent, run.trusted), ends, text, _true_scale(found, run)
-    )
+    score = _score(run.table, run.independent, run.trusted)
+    return Scale(score, pairs, ends, text, _true_scale(found, run))
 
 
 def _score(table: float, independent: float, trusted: float) -> int:

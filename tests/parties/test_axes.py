@@ -28,6 +28,8 @@ def days(low: date, high: date, bins: int = 10) -> Moment:
         (Integer("n", 0, 99, bins=20), ["0", "20", "40", "60", "80"]),
         (Real("x", 0.0, 1.0, 10), ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
         (Integer("n", 0, 5_000_000, bins=10), ["0", "2,000,000", "4,000,000"]),
+        (Integer("n", 0, 1_500_000, bins=32), ["0", "500,000", "1,000,000"]),
+        (Integer("n", 1, 100_000, bins=12, scale="log"), ["1", "10", "100", "1,000", "10,000"]),
         (days(date(2019, 3, 1), date(2024, 9, 1)), ["2020", "2021", "2022", "2023", "2024"]),
         (days(date(1950, 1, 1), date(2024, 9, 1)), ["1960", "1980", "2000", "2020"]),
         (days(date(2024, 1, 1), date(2024, 12, 31)), ["Jan 2024", "Apr 2024", "Jul 2024", "Oct 2024"]),
@@ -73,6 +75,8 @@ def _check_ticks(axis: Axis) -> None:
     assert ticks
     for one, other in itertools.pairwise(ticks):
         assert other.position - one.position >= letter * (len(one.text) + len(other.text)) / 2
+    edge = len(axis.lows) - 0.5 + 2.5 * letter
+    assert all(tick.position + letter * len(tick.text) / 2 <= edge for tick in ticks)
     assert all(-0.5 <= tick.position <= len(axis.lows) - 0.5 for tick in ticks)
 
 

@@ -17,6 +17,7 @@ from parties.methods.flaim.report import write_server_report
 from parties.methods.flaim.settings import ReplacementCost, neighbours_text, settings_of
 from tests.parties.flaim_support import NAMES, SERVER, flaim_config, play
 from tests.parties.support import make_config
+from tests.parties.test_report import Page
 
 ROW = "one row added to or removed from one client's table"
 DECLARED = f"{ROW}, its declared number of rows, which is public, being the same"
@@ -40,7 +41,7 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     report = json.loads((tmp_path / "server" / "report.json").read_text())
     assert "not_private" not in report
     assert len(report["quality"]["marginals"]) == len(config.build_workload().candidates)
-    page = (tmp_path / "server" / "report.html").read_text()
+    page = Page((tmp_path / "server" / "report.html").read_text()).text
     lines = dict(flaim_closing_lines(report))
     (mine, *_) = (client for client in clients if isinstance(client, ParticipantReport))
     said = _text(mine, config)

@@ -122,8 +122,8 @@ def test_the_number_says_of_which_pairs_it_is() -> None:
     found = scale(some, accuracy(0.04, 0.12, 0.02))
     assert found is not None
     assert found.score == 80
-    assert "is of the 3 of 10 pairs of columns that were measured" in found.text
-    assert "Of other pairs it says nothing." in found.text
+    assert found.pairs == "for the 3 of 10 pairs of columns that were measured"
+    assert "Of other pairs the number says nothing." in found.text
 
 
 def test_a_trial_has_the_true_number_beside_it_marked() -> None:

@@ -23,6 +23,7 @@ from parties.local.request import TrialRequest, load_trial
 from parties.observability.events import Progress, TextLines
 from parties.session.draft_config import draft_text
 from tests.parties.commands import ROOT, snapshot
+from tests.parties.test_report import Page
 
 STUDIES = {
     "distaim": (ROOT / "examples" / "three-hosts" / "study.toml", "submit"),
@@ -109,9 +110,9 @@ async def test_a_trial_of_a_draft_says_how_many_values_no_epsilon_covers(tmp_pat
     )
     counts = document["about"]["provenance"]  # type: ignore[index]
     assert set(counts) == {"table"}
-    html = (folder.path / "report.html").read_text()
-    assert "public before" not in html
-    assert f"Not covered by this: {counts['table']} values of the domain" in html
+    said = Page((folder.path / "report.html").read_text()).text
+    assert "public before" not in said
+    assert f"Not covered by this: {counts['table']} values of the domain" in said
     assert (
         run_command_line(
             cli,
