@@ -29,7 +29,8 @@ _LETTERS = 40
 _BEYOND = 2.5
 """Number of letters that fit between the last bar and the edge."""
 _MOST_VALUES = 400
-_FEWEST = 3
+_ENOUGH = 3
+"""Number of ticks of equal steps from which on others are not looked for."""
 _FEW = 10
 MISSING_LABEL = "(missing)"
 _FIRST = datetime(1, 1, 1)
@@ -84,7 +85,7 @@ class Axis:
         return self.at(_scaled(self.column, value)) if isinstance(value, int | float) else None
 
     def ticks(self) -> tuple[AxisTick, ...]:
-        """Returns the ticks: equal steps if three fit, else whatever round values fit."""
+        """Returns the ticks: equal steps if enough of them fit, else whatever round values fit."""
         if not self.closed[0] < self.closed[1]:
             return tuple(self._single())
         best: list[float] = []
@@ -94,31 +95,34 @@ class Axis:
                 break
             best = values
         found = self._positioned(best)
-        return tuple(found if len(found) >= _FEWEST else self._crowded(best) or self._single())
+        if len(found) < _ENOUGH:
+            found = max(found, self._crowded(best), key=len)
+        return tuple(found or self._single())
 
     def _single(self) -> list[AxisTick]:
         """Returns the ticks of a column without room between its values: the values."""
-        return self._that_fit([], [self.lows])
+        return self._positioned(self._that_fit([], self.lows))
 
     def _crowded(self, kept: Sequence[float]) -> list[AxisTick]:
         """Returns ticks of ever finer steps, each where it has room: for bins of very different widths."""
-        inside = [value for value in kept if self._positioned([value])]
+        values = list(itertools.chain.from_iterable(self._series()))
         if isinstance(self.column, Moment):
-            return self._that_fit(inside, self._series())
+            inside = [value for value in kept if self._positioned([value])]
+            return self._positioned(self._that_fit(inside, values))
         powers = [10.0**k for k in range(12, -4, -1) if self.closed[0] <= 10.0**k <= self.closed[1]]
-        return self._that_fit(inside, itertools.chain([powers], self._series()), rounder=True)
+        found = self._that_fit([], powers)
+        for digits in ("125", "3"):
+            found = self._that_fit(found, (v for v in values if _digits(v) in ("", *digits)))
+        return self._positioned(found)
 
-    def _that_fit(
-        self, kept: Sequence[float], series: Iterable[Sequence[float]], *, rounder: bool = False
-    ) -> list[AxisTick]:
-        values, found = list(kept), self._positioned(kept)
-        for value in itertools.chain.from_iterable(series):
-            if value in values or (rounder and not _is_round(number_label(value))):
-                continue
-            more = sorted([*values, value])
-            ticks = self._positioned(more)
-            if len(ticks) == len(more) <= MOST_TICKS and self._fits(ticks):
-                values, found = more, ticks
+    def _that_fit(self, kept: Sequence[float], more: Iterable[float]) -> list[float]:
+        """Returns the ``kept`` values, and those of ``more`` that have room between them, the first ones first."""
+        found = list(kept)
+        for value in more:
+            tried = sorted({*found, value})
+            ticks = self._positioned(tried)
+            if len(ticks) == len(tried) <= MOST_TICKS and self._fits(ticks):
+                found = tried
         return found
 
     def _positioned(self, values: Sequence[float]) -> list[AxisTick]:
@@ -274,6 +278,6 @@ def _date_texts(values: Sequence[float]) -> list[str]:
     return [f"{m:%b} {m.year}" if months else f"{m.year}" for m in moments]
 
 
-def _is_round(text: str) -> bool:
-    """Returns whether a number is written with one digit other than 0."""
-    return len(re.sub(r"[^1-9]", "", text)) <= 1
+def _digits(value: float) -> str:
+    """Returns the digits of a number other than 0."""
+    return re.sub(r"[^1-9]", "", number_label(value))

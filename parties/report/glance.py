@@ -29,8 +29,8 @@ _RELATIONS = {
 class Scale:
     """Position of the measured pairs' expected error between that of shuffled columns and a trusted party's.
 
-    ``score`` is 0 to 100, of ``pairs`` in words; ``ends`` are a word and an error for 0, the table, and 100. ``text`` says what it is of, and
-    ``truth`` what it is by the real table, "" without one: not private.
+    ``score`` is 0 to 100, of ``pairs`` in words; ``ends`` are a word and an error for 0, the table, and 100. ``text``
+    says what that is, and ``truth`` what it is by the real table, "" without one: not private.
     """
 
     score: int
