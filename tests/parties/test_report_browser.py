@@ -42,6 +42,8 @@ COLUMNS: list[dict[str, object]] = [
     {"name": "amount", "kind": "real", "decimals": 2, "edges": [0, 150, 400, 900, 2000, 37000]},
     {"name": LONG, "kind": "categorical", "categories": ["Example Insurance, branch of Sankt Gallen", "b" * 60, "c"]},
     {"name": "fraud", "kind": "integer", "low": 0, "high": 1},
+    # As wide a matrix as that of a usual table.
+    *({"name": f"indicator_{i}", "kind": "categorical", "categories": ["no", "yes"]} for i in range(8)),
 ]  # fmt: skip
 AXE = importlib.util.find_spec("axe_playwright_python")
 _OVERFLOWS = """() => {
