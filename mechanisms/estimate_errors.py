@@ -16,8 +16,10 @@ All values here are public, as post-processing of released values.
   is off by at most e sqrt(pi/2) times the deviation of the rest over the model's rows. A set of columns that is no
   candidate of the run has the root of the sum of the squares of its pairs' likely errors.
 
-Limits: measured, not proven; README.md, Estimates, has the coverage on generated tables. Errors of an estimate's second
-order are refused rather than bounded (``mechanisms.estimates``).
+``Calibration`` brings these, and the doubt about values within cells, to one standard deviation by kind of figure.
+
+Limits: measured, not proven; README.md, Estimates, has the coverage. Errors of an estimate's second order are refused
+rather than bounded (``mechanisms.estimates``).
 """
 
 from __future__ import annotations
@@ -86,12 +88,50 @@ class Knowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Deviation:
-    """The standard deviation of an estimate, and its ``basis``; ``apart`` are two columns of which nothing is known."""
+class Calibration:
+    """Factors of the three parts of an error, for one kind of figure.
 
-    value: float
+    ``noise`` is that of the noise of measured marginals, ``joined`` that of what was not measured: 95 of 100 errors of
+    this kind, over their deviations, were below the normal quantile times this. ``doubt`` is the standard deviation of
+    a doubt by its bound. The parts are independent, so that their squares add up.
+    """
+
+    noise: float
+    joined: float
+    doubt: float
+
+
+RECTANGULAR, TRIANGULAR = 3**-0.5, 6**-0.5
+"""Deviation, by its bound, of a doubt that is anywhere within it, and of the sum of two (GUM, 4.3.7, 4.3.9)."""
+LEVEL = Calibration(0.8, 2.0, RECTANGULAR)
+"""Of counts, shares, means and quantiles."""
+CONTRAST = Calibration(0.8, 3.5, TRIANGULAR)
+"""Of differences and ratios, whose two sides have doubts of their own."""
+STEEP = Calibration(1.1, 3.5, TRIANGULAR)
+"""Of odds ratios and slopes, which lean on few rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """The standard deviation of an estimate by its parts, and its ``basis``.
+
+    ``noise`` is the part of measured marginals, ``joined`` that of what was not measured. ``apart`` are two columns of
+    which nothing is known.
+    """
+
+    noise: float
+    joined: float
     basis: str
     apart: tuple[str, str] | None = None
+
+    @property
+    def value(self) -> float:
+        """The deviation before calibration."""
+        return math.hypot(self.noise, self.joined)
+
+    def calibrated(self, calibration: Calibration) -> float:
+        """Returns the deviation of a figure of this kind."""
+        return math.hypot(calibration.noise * self.noise, calibration.joined * self.joined)
 
 
 def deviation_of(
@@ -108,14 +148,14 @@ def deviation_of(
     """
     table = _Influence.of(np.asarray(influence, np.float64), shares, columns)
     if not table.columns:
-        return Deviation(0.0, MEASURED)
+        return Deviation(0.0, 0.0, MEASURED)
     whole = knowledge.errors.get(tuple(sorted(table.columns)))
     if whole is not None and whole.noise is not None:
-        return Deviation(whole.noise / knowledge.rows * _norm(table.values), MEASURED)
+        return Deviation(whole.noise / knowledge.rows * _norm(table.values), 0.0, MEASURED)
     error, apart = _joined_error(table.columns, knowledge)
     if apart is not None and table.spread == 0:
         apart = None
-    variance, left = 0.0, table
+    noise, joined, left = 0.0, 0.0, table
     # The parts that smaller marginals tell: single columns first, then what pairs add, and so on.
     for size in range(1, len(table.columns)):
         for part in combinations(table.columns, size):
@@ -124,14 +164,14 @@ def deviation_of(
                 continue
             told, left = left.split(part)
             if known.noise is not None:
-                variance += (known.noise / knowledge.rows * _norm(told)) ** 2
+                noise += (known.noise / knowledge.rows * _norm(told)) ** 2
             else:
                 spread = _spread(told, left.shares)
-                variance += (known.likely * _SPREAD * spread / QUANTILE) ** 2
-    variance += (error * _SPREAD * left.spread / QUANTILE) ** 2
+                joined += (known.likely * _SPREAD * spread / QUANTILE) ** 2
+    joined += (error * _SPREAD * left.spread / QUANTILE) ** 2
     parts = parts_of(_names(table.columns, cliques), cliques)
     basis = JOINED if len({parts[name] for name in table.columns}) == 1 else GUESS
-    return Deviation(math.sqrt(variance), basis, apart)
+    return Deviation(math.sqrt(noise), math.sqrt(joined), basis, apart)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,11 +7,12 @@ All values here are public; answering a question costs no privacy. The truth tha
 the real table, not of a population from which its rows might be drawn.
 
 Every measure is computed from the model's joint distribution of its columns, with its influence: the change of the
-figure by a change of each cell's share. The deviation follows from the influence (`mechanisms.estimate_errors`). To the
-interval the doubt is added, in full, that comes from cells: a value's place in its cell is not known. A mean takes each
-cell's mean to be off by at most a sixth of its width, all in one direction (as of a density that falls in a straight
-line to zero), and so does a condition that cuts a cell. A quantile's interval ends at the ends of parts of cells.
-Ratios and odds ratios have intervals that are symmetric on the scale of logarithms.
+figure by a change of each cell's share. The deviation follows from the influence (`mechanisms.estimate_errors`). It has
+one more part, the doubt that comes from cells: a value's place in its cell is not known. The bound of that doubt takes
+each cell's mean to be off by at most a sixth of its width, all in one direction (as of a density that falls in a
+straight line to zero), and so does a condition that cuts a cell; of a quantile, the rows below it by at most a quarter
+of its part's. The doubt may be anywhere within its bound, and its variance is added to that of the noise. Ratios and
+odds ratios have intervals that are symmetric on the scale of logarithms.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ from mechanisms.domain import Clique, Domain
 from mechanisms.errors import ConditionError
 from mechanisms.estimate import Estimate
 from mechanisms.estimate_errors import (
+    CONTRAST,
+    LEVEL,
     QUANTILE,
+    RECTANGULAR,
+    STEEP,
+    Calibration,
     Deviation,
     Knowledge,
     deviation_of,
@@ -57,6 +63,8 @@ MOST_CELLS = 1 << 22
 MOST_GROUPS = 10_000
 _LEAST_ROWS = 2.0
 """Deviations of its number of rows that a group needs: with fewer, a ratio's error is not linear in it."""
+_ROUNDING = 1e-6
+"""Part of a unit that rounding of doubles may add to a whole number of it."""
 
 
 class _Refused(Exception):
@@ -232,15 +240,16 @@ class _Table:
     # Figures and their influences.
 
     def _interval(self, measure: _Asked, rows: Array) -> tuple[float, float, float, str]:
-        figure = self._figure(measure, rows)
-        doubt = figure.doubt + self._cut_doubt(measure, rows, figure)
+        figure, kind = self._figure(measure, rows), _calibration_of(measure)
         found = self._deviation(figure.influence)
-        spread = found.value
         if measure.kind == COUNT:
-            spread = math.hypot(
-                spread, figure.value * self.knowledge.rows_deviation / self.knowledge.rows
-            )
-        half = QUANTILE * spread + doubt
+            of_rows = figure.value * self.knowledge.rows_deviation / self.knowledge.rows
+            found = replace(found, noise=math.hypot(found.noise, of_rows))
+        half = QUANTILE * math.hypot(
+            found.calibrated(kind),
+            kind.doubt * figure.doubt,
+            RECTANGULAR * self._cut_doubt(measure, rows, figure),
+        )
         ends = (figure.value, figure.value - half, figure.value + half)
         value, low, high = ends
         if COUNT in (measure.kind, measure.inner and measure.inner.kind) and measure.kind != RATIO:
@@ -359,9 +368,14 @@ class _Table:
             found = np.searchsorted(sums, share * (1 - 1e-12))
             return min(int(found), int(np.flatnonzero(weights > 0)[-1]))
 
-        i = place(level)
+        def value_at(share: float) -> float:
+            """Returns the value up to which there is this share of the rows."""
+            at = place(share)
+            part = min(max(float((share - (sums[at] - weights[at])) / weights[at]), 0.0), 1.0)
+            return float(first[at] + part * (last[at] - first[at]))
+
+        i, value = place(level), value_at(level)
         inside = (level - (sums[i] - weights[i])) / weights[i]
-        value = first[i] + min(max(float(inside), 0.0), 1.0) * (last[i] - first[i])
         # The rows below: all of earlier cells, and the part of this one that is below the value.
         below = np.zeros(len(values.present))
         np.add.at(below, codes[:i], parts.shares[order][:i])
@@ -369,12 +383,14 @@ class _Table:
         influence = present * (self._on(name, below) - level) / mass
         width = max(float(last[i] - first[i]), 1 / unit)
         found = self._deviation(influence)
-        half = QUANTILE * found.value
-        ends = place(max(level - half, 0.0)), place(min(level + half, 1.0))
+        # Rows within the part: of a density that falls to zero, at most a quarter of them lie elsewhere.
+        doubt = RECTANGULAR * float(weights[i]) / 4
+        half = QUANTILE * math.hypot(found.calibrated(LEVEL), doubt)
+        low, high = (value_at(min(max(level + end, 0.0), 1.0)) for end in (-half, half))
         return _Quantile(
-            _Figure(float(value), -influence * width / float(weights[i]), width),
-            # A value may be anywhere within its part.
-            (float(first[ends[0]]), float(last[ends[1]])),
+            _Figure(value, -influence * width / float(weights[i]), width),
+            # Values are whole numbers of their unit.
+            (math.floor(low * unit + _ROUNDING) / unit, math.ceil(high * unit - _ROUNDING) / unit),
             found.basis,
         )
 
@@ -438,6 +454,15 @@ class _Table:
             if isinstance(column, Moment):
                 return number_text(column, round(number))
         return number
+
+
+def _calibration_of(measure: _Asked) -> Calibration:
+    """Returns the calibration of a measure's kind."""
+    if measure.kind in (ODDS_RATIO, SLOPE):
+        return STEEP
+    if measure.kind in (DIFFERENCE, RATIO):
+        return CONTRAST
+    return LEVEL
 
 
 def _values_of(domain: Domain, name: str) -> _Values:
