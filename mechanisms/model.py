@@ -24,6 +24,7 @@ from lzma import LZMAError
 from operator import index
 from pathlib import Path
 from tokenize import TokenError
+from typing import IO
 from zipfile import BadZipFile
 
 import numpy as np
@@ -35,6 +36,8 @@ from mechanisms.errors import DomainError, EstimationError
 from mechanisms.tree_pairs import TreePairs
 
 LOG_FLOOR = 100.0
+TREE_FILE, MARGINALS_FILE = "model.json", "marginals.npz"
+"""Names of the two files of a saved model: domain and tree, and the cliques' marginals."""
 
 # Exceptions of reading a file that is missing, encrypted, or not written by ``Model.save``.
 _DAMAGES = (
@@ -185,20 +188,26 @@ class Model:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         tree = {"domain": self.domain.to_dict(), "cliques": self.cliques, "parents": self.parents}
-        (folder / "model.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")
+        (folder / TREE_FILE).write_text(json.dumps(tree, indent=1), encoding="utf-8")
         arrays = {f"clique_{i}": marginal for i, marginal in enumerate(self.marginals)}
-        np.savez_compressed(folder / "marginals.npz", **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(folder / MARGINALS_FILE, **arrays)  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, folder: str | Path) -> Model:
         """Reads the model that ``save`` wrote. Raises ``EstimationError`` if it is missing or damaged."""
         folder = Path(folder)
         try:
-            tree = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-            with (
-                (folder / "marginals.npz").open("rb") as stream,
-                np.load(stream, allow_pickle=False) as arrays,
-            ):
+            with (folder / MARGINALS_FILE).open("rb") as stream:
+                return cls.read((folder / TREE_FILE).read_bytes(), stream, named=str(folder))
+        except OSError as error:
+            raise EstimationError(f"{folder}: is not a saved model: {error}") from error
+
+    @classmethod
+    def read(cls, text: bytes, stream: IO[bytes], *, named: str) -> Model:
+        """Reads the two files that ``save`` wrote; ``named`` in errors. Raises ``EstimationError`` if damaged."""
+        try:
+            tree = json.loads(text)
+            with np.load(stream, allow_pickle=False) as arrays:
                 marginals = tuple(arrays[f"clique_{i}"] for i in range(len(tree["cliques"])))
             if not all(np.isfinite(m).all() and (m >= 0).all() for m in marginals):
                 raise ValueError("a probability is negative or not finite")
@@ -210,7 +219,7 @@ class Model:
                 marginals,
             )
         except _DAMAGES as error:
-            raise EstimationError(f"{folder}: is not a saved model: {error}") from error
+            raise EstimationError(f"{named}: is not a saved model: {error}") from error
 
     def shared(self, i: int) -> Clique:
         """Returns the columns that clique i shares with its parent."""

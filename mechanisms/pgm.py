@@ -37,6 +37,7 @@ from mechanisms.errors import EstimationError
 from mechanisms.inference import JunctionTree
 from mechanisms.junction_tree import cells_with_each, model_cells
 from mechanisms.model import LOG_FLOOR, Model
+from mechanisms.refresh import Refresh
 from mechanisms.workload import Workload
 
 # A cell is a double.
@@ -53,7 +54,8 @@ class PgmEstimator:
     ``iterations`` of mirror descent for an estimate, ``final_iterations`` for the final one. A model may take (budget
     used / budget) x ``max_model_mb`` MB in the round it is used for; candidates that would grow it further are not
     allowed. ``model`` is the last model, None before the first estimate, and ``potentials`` its log potentials;
-    ``on_iteration`` may be set to follow the progress. ``descent`` is the optimiser of potentials.
+    ``on_iteration`` may be set to follow the progress. ``descent`` is the optimiser of potentials. With a ``refresh``
+    the model starts from an earlier run's.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class PgmEstimator:
         final_iterations: int = 1000,
         max_model_mb: float = 80.0,
         descent: Descent = mirror_descent,
+        refresh: Refresh | None = None,
     ) -> None:
         self.model: Model | None = None
         self.potentials: Tables = {}
@@ -75,6 +78,7 @@ class PgmEstimator:
         self._final_iterations = final_iterations
         self._max_model_mb = max_model_mb
         self._descent = descent
+        self._refresh = refresh
 
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
@@ -91,11 +95,16 @@ class PgmEstimator:
             start=self.potentials,
             on_iteration=self.on_iteration,
             descent=self._descent,
+            refresh=self._refresh,
         )
         answers = self.model.answers_q32(self._workload.candidates)
-        limit_mb = self._max_model_mb * self._plan.spent_after(round) / self._plan.rho
-        allowed = allowed_candidates(
-            self._workload, self.model, self.potentials, limit_mb * CELLS_PER_MB
+        allowed = allowed_now(
+            self._workload,
+            self.model,
+            self.potentials,
+            max_model_mb=self._max_model_mb,
+            spent=self._plan.spent_after(round) / self._plan.rho,
+            refresh=self._refresh,
         )
         return Estimate(allowed, answers)
 
@@ -166,17 +175,23 @@ def fit(
     iterations: int,
     start: Mapping[Clique, NDArray[np.float64]] | None = None,
     on_iteration: OnIteration = _unheard,
+    refresh: Refresh | None = None,
 ) -> tuple[Model, Tables]:
     """Returns the model that minimises sum ||mu_q - y_q||^2 / (2 sigma_q^2), and its log potentials.
 
     Every measurement is normalised to the total estimated for the clients counted in it, and its deviation with it, so
-    that the model's total is 1. ``start`` holds the potentials to start from.
+    that the model's total is 1. ``start`` holds the potentials to start from. ``refresh`` is as in ``PgmEstimator``.
 
     Raises ``EstimationError`` without measurements, or if inference overflows.
     """
     targets = measured_targets(workload, measurements)
     return fit_targets(
-        workload.domain, targets, iterations=iterations, start=start, on_iteration=on_iteration
+        workload.domain,
+        targets,
+        iterations=iterations,
+        start=start,
+        on_iteration=on_iteration,
+        refresh=refresh,
     )
 
 
@@ -218,11 +233,17 @@ def fit_targets(
     start: Mapping[Clique, NDArray[np.float64]] | None = None,
     on_iteration: OnIteration = _unheard,
     descent: Descent = mirror_descent,
+    refresh: Refresh | None = None,
 ) -> tuple[Model, Tables]:
     """Returns the model that minimises sum weight_q ||mu_q - mean_q||^2 / 2, and its log potentials.
 
-    ``start`` holds the potentials to start from. Raises ``EstimationError`` if inference overflows.
+    ``start`` holds the potentials to start from. With a ``refresh`` the potentials are those beside the earlier
+    model's. Raises ``EstimationError`` if inference overflows.
     """
+    if refresh is not None:
+        return refresh.fit(
+            targets, iterations=iterations, start=start or {}, on_iteration=on_iteration
+        )
     tree = JunctionTree(domain, list(targets))
     begin = start or {}
     potentials = {q: begin.get(q, np.zeros_like(t.mean)) for q, t in targets.items()}
@@ -271,6 +292,27 @@ def _fitting(
         if len(clique) > 1 and cells([*fitting, clique]) <= limit_mb * CELLS_PER_MB:
             fitting[clique] = target
     return fitting
+
+
+def allowed_now(
+    workload: Workload,
+    model: Model,
+    measured: Mapping[Clique, object],
+    *,
+    max_model_mb: float,
+    spent: float,
+    refresh: Refresh | None = None,
+) -> NDArray[np.bool_]:
+    """Returns the candidates that a model may still have after a share ``spent`` of the budget (Alg. 2, line 12).
+
+    What an earlier model takes of ``max_model_mb`` is there from the beginning.
+    """
+    limit = max_model_mb * CELLS_PER_MB
+    if refresh is None:
+        return allowed_candidates(workload, model, measured, limit * spent)
+    taken = min(limit, float(refresh.model.cells))
+    together = dict.fromkeys([*refresh.model.cliques, *measured])
+    return allowed_candidates(workload, model, together, taken + (limit - taken) * spent)
 
 
 def allowed_candidates(

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from parties.config import START_FOLDER
 from parties.foundation.errors import StoreError
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.files import atomic_replacement, disk_errors
@@ -39,6 +40,7 @@ _FOLDERS = {
     TRANSCRIPTS: (".jsonl",),
     CERTIFICATES: CERTIFICATE_SUFFIXES,
     MODEL_FOLDER: (".json", ".npz"),
+    START_FOLDER: (".json", ".npz"),
 }
 """File suffixes in each folder of a run; other files, such as keys, never go into a bundle."""
 _OWN_TRANSCRIPT, _MARK = "transcript.jsonl", "run.json"

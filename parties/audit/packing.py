@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from parties.audit.bundle import PACKAGE, check_bundle_path, public_files, write_bundle
 from parties.audit.checks.documents import BundledFile, datapackage, documents
-from parties.config import Config, check_terms, load_config
+from parties.config import START_FOLDER, Config, check_terms, earlier_model, load_config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.local.publication import LocalPublication, PublishersWord, is_local_run
 from parties.report.document import read_document
@@ -82,7 +82,11 @@ def pack_run(
     made = documents(loaded, report, terms=_terms(terms, loaded), domain=released)
     texts = published | made
     # Paths of keys and certificates, a server's cluster and an owner's proxy are not for publication.
-    own = {"tls": None, "compute": None, "network": None}
+    own: dict[str, object] = {"tls": None, "compute": None, "network": None}
+    earlier = earlier_model(loaded)
+    if earlier is not None:
+        own["refresh.model"] = None
+        texts |= {f"{START_FOLDER}/{name}": data for name, data in earlier.files.items()}
     texts[_CONFIG] = loaded.override(own).resolved_toml().encode()
     packed = [
         BundledFile(name, len(text), hashlib.sha256(text).hexdigest())

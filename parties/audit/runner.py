@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from mechanisms.model import MARGINALS_FILE, TREE_FILE
 from parties.audit.bundle import CERTIFICATES, TRANSCRIPTS
 from parties.audit.checks import (
     charges,
@@ -42,6 +43,7 @@ from parties.audit.checks.contents import (
     verdict,
 )
 from parties.audit.checks.independent import accountants, estimator, require_packages
+from parties.audit.checks.model_fit import refresh_of
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.quality import quality
 from parties.audit.checks.report import report
@@ -76,7 +78,7 @@ from parties.audit.questions import (
 )
 from parties.audit.replay import recording_server, replay_folder
 from parties.audit.rules import READABLE, AuditCase, Prerequisite, Rule, ServerAudit, run_rules
-from parties.config import MALICIOUS, Config
+from parties.config import MALICIOUS, START_FOLDER, Config
 from parties.federation import sums_schema, transcript
 from parties.foundation.errors import StoreError
 from parties.foundation.version import TEXT_EDITION
@@ -317,10 +319,18 @@ def _files_of_three(case: AuditCase[RunTerms], checks: Sequence[Check]) -> Metho
         terms.config,
         terms.released,
         [f"{TRANSCRIPTS}/{name}" for name in FILES],
-        (TABLE_FILE, f"{MODEL_FOLDER}/"),
+        (TABLE_FILE, f"{MODEL_FOLDER}/", *_started_from(evidence, terms.config)),
         parts,
         lambda report: _page(terms.released, evidence, report),
     )
+
+
+def _started_from(evidence: Evidence, config: Config) -> tuple[str, ...]:
+    """Returns the files of an earlier model, whose digest the agreed configuration has. Raises CheckFailure."""
+    if config.refresh is None or not (evidence.directory / START_FOLDER).exists():
+        return ()
+    refresh_of(evidence, config)
+    return tuple(f"{START_FOLDER}/{name}" for name in (TREE_FILE, MARGINALS_FILE))
 
 
 def _files_of_flaim(case: AuditCase[flaim.FlaimTerms], checks: Sequence[Check]) -> MethodFiles:

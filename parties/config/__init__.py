@@ -17,6 +17,7 @@ from parties.config.files import (
 )
 from parties.config.limits import NAME_PATTERN
 from parties.config.named_files import bound_text, named_files
+from parties.config.refresh import START_FOLDER, EarlierModel, earlier_model
 from parties.config.schema import (
     ALWAYS,
     ANNEALED,
@@ -53,6 +54,7 @@ from parties.config.schema import (
     FlaimSection,
     NetworkSection,
     PartySection,
+    RefreshSection,
     RunSection,
     SilosSection,
     TimeoutsSection,
@@ -90,6 +92,7 @@ __all__ = [
     "SCHEDULES",
     "SECURITIES",
     "SEMI_HONEST",
+    "START_FOLDER",
     "TOTALS",
     "UPLOADS",
     "Address",
@@ -97,10 +100,12 @@ __all__ = [
     "ClientsSection",
     "ComputeSection",
     "Config",
+    "EarlierModel",
     "FederationSection",
     "FlaimSection",
     "NetworkSection",
     "PartySection",
+    "RefreshSection",
     "RunSection",
     "SilosSection",
     "SourceSection",
@@ -113,6 +118,7 @@ __all__ = [
     "bound_text",
     "check_terms",
     "config_from_dict",
+    "earlier_model",
     "load_config",
     "named_files",
     "overrides_from_options",

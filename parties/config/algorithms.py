@@ -19,6 +19,7 @@ SECTIONS = (
     "split",
     "constraint",
     "source",
+    "refresh",
     "missing",
     "format",
     "party",

@@ -29,6 +29,7 @@ from parties.config.schema import (
     FlaimSection,
     NetworkSection,
     PartySection,
+    RefreshSection,
     RunSection,
     SilosSection,
     TimeoutsSection,
@@ -66,6 +67,7 @@ class Config:
     silos: SilosSection | None = None
     algorithm: tuple[str, Mapping[str, object]] | None = None
     """Name and table of the algorithm between silos; the algorithm itself parses the table."""
+    refresh: RefreshSection | None = None
 
     def __post_init__(self) -> None:
         check_sources(self.sources, self.run, self.clients, self.domain)
@@ -86,6 +88,11 @@ class Config:
             self.silos is None or not (self.flaim or self.parties),
             "silos",
             f"is there beside {'flaim' if self.flaim else 'party'}; expected one of them, whose servers owners meet",
+        )
+        check(
+            self.refresh is None or not self.federation,
+            "refresh",
+            "is there beside flaim or silos; only DistAIM and central AIM start from an earlier model",
         )
         section = self.federation
         if section is not None:
@@ -311,6 +318,8 @@ class Config:
             document["tls"] = {
                 key: str((self.base / path).absolute()) for key, path in paths.items()
             }
+        if self.refresh is not None:
+            document["refresh"] = self._refresh()
         if self.sources:
             document["source"] = [parsing.source_dict(source) for source in self.sources]
         document |= self.domain.to_dict()
@@ -343,13 +352,15 @@ class Config:
     def agreed(self) -> dict[str, object]:
         """Returns the values that all parties agree on.
 
-        These are all but addresses, [tls], [timeouts], [compute], [network] and record_replay, and ``idle_s`` of a
-        federation.
+        These are all but addresses, [tls], [timeouts], [compute], [network] and record_replay, ``idle_s`` of a
+        federation, and the path of an earlier model.
         """
         document = self.to_dict()
         agreed = {key: value for key, value in document.items() if key not in _OWN_SECTIONS}
         run = parsing.section_dict(self.run)
         agreed["run"] = {key: value for key, value in run.items() if key != "record_replay"}
+        if self.refresh is not None:
+            agreed["refresh"] = {"digest": self.refresh.digest}
         agreed["party"] = [
             {"name": party.name, "key": party.key, "seal": party.seal} for party in self.parties
         ]
@@ -357,6 +368,13 @@ class Config:
             table = parsing.federation_dict(section)
             agreed[section.KEY] = {k: v for k, v in table.items() if k not in ("address", "idle_s")}
         return agreed
+
+    def _refresh(self) -> dict[str, object]:
+        """Returns [refresh], with an absolute path."""
+        table = parsing.section_dict(self.refresh)
+        if "model" in table:
+            table["model"] = str((self.base / str(table["model"])).absolute())
+        return table
 
     def _network(self) -> dict[str, object]:
         """Returns [network], with an absolute path."""
@@ -426,6 +444,7 @@ def config_from_dict(document: Mapping[str, object], *, source: str, base: Path)
             sources=parsing.read_sources(document),
             silos=parsing.read_silos(document),
             algorithm=parsing.read_algorithm(document),
+            refresh=parsing.read_refresh(document),
         )
     except ConfigError as error:
         if error.source:

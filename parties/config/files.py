@@ -6,6 +6,7 @@ from pathlib import Path
 
 from parties.config.config import Config, apply_overrides, config_from_dict
 from parties.config.named_files import read_named_files
+from parties.config.refresh import check_same_columns, read_refresh
 from parties.config.schema import ANNEALED, FIXED
 from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
@@ -46,12 +47,16 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
         raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
     apply_overrides(document, overrides or {})
     read_named_files(document, path)
+    earlier = read_refresh(document, path)
     document.setdefault("run", {})
     if isinstance(document["run"], dict):
         document["run"].setdefault(
             "id", re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "run"
         )
-    return config_from_dict(document, source=str(path), base=path.resolve().parent)
+    config = config_from_dict(document, source=str(path), base=path.resolve().parent)
+    if earlier is not None:
+        check_same_columns(config, earlier)
+    return config
 
 
 def agreed_config(agreed: Mapping[str, object]) -> Config:

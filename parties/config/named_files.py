@@ -1,8 +1,8 @@
-"""Files that the columns of a configuration name: lists of candidates, and tables of implied columns.
+"""Files that a configuration names: lists of candidates, tables of implied columns, and an earlier run's bundle.
 
 ``read_named_files`` copies their content into a configuration, whose digest covers it. A column's ``sha256`` binds the
 name to the file's bytes, so that another file beside the configuration is refused before anything is agreed on;
-``bound_text`` adds it where a study is made. All values here are public. Raise ConfigError.
+``bound_text`` adds it where a study is made, and [refresh] its digest. All values here are public. Raise ConfigError.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from mechanisms.dialect import Dialect
 from mechanisms.errors import MechanismError
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
+from parties.config.refresh import read_refresh
 from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
 
@@ -77,13 +78,18 @@ def read_named_files(document: Mapping[str, object], path: Path) -> None:
 
 
 def named_files(path: Path) -> tuple[Path, ...]:
-    """Returns the files that the columns of a config name; ``load_config`` reads it without an error."""
+    """Returns the files that a config names, to go where it goes; ``load_config`` reads it without an error."""
     document = parse_toml(path.read_text(encoding="utf-8"))
-    return tuple(dict.fromkeys(file.path for file in _named_in(document, path)))
+    earlier = [path.resolve().parent / name for name in _earlier_in(document, path)]
+    return tuple(dict.fromkeys([*(file.path for file in _named_in(document, path)), *earlier]))
 
 
 def bound_text(text: str, path: Path) -> str:
-    """Returns the ``text`` of a configuration in which each column that names a file has its SHA-256."""
+    """Returns the ``text`` of a configuration in which each column that names a file has its SHA-256.
+
+    [refresh] has the digest of the model that it names.
+    """
+    text = _with_digest(text, path)
     document, bound = parse_toml(text), text
     files = [file for file in _named_in(document, path) if HASH not in file.column]
     if not files:
@@ -104,6 +110,42 @@ def bound_text(text: str, path: Path) -> str:
             f" on a line that does not take another one; expected {_hash_line(files[0])} in its column"
         )
     return bound
+
+
+def _with_digest(text: str, path: Path) -> str:
+    """Returns the text in which [refresh] has the digest of its model, after the line that names it."""
+    document = parse_toml(text)
+    table = document.get("refresh")
+    if not isinstance(table, dict) or "digest" in table:
+        return text
+    read_refresh(document, path)
+    for name in _earlier_in(document, path):
+        named = rf"^[ \t]*model[ \t]*=[ \t]*(?P<quote>[\"']){re.escape(name)}(?P=quote)[ \t]*(#[^\n]*)?$"
+        line = f'digest = "{table["digest"]}"'
+        bound = re.sub(named, rf"\g<0>\n{line}", text, flags=re.MULTILINE)
+        if parse_toml(bound) == document:
+            return bound
+        raise ConfigError(
+            str(path),
+            "refresh.model",
+            f"stands on a line that does not take another one; expected {line} in [refresh]",
+        )
+    return text
+
+
+def _earlier_in(document: Mapping[str, object], path: Path) -> Iterator[str]:
+    """Yields the name of an earlier run's bundle, which has to lie in the config's own folder to go where that goes."""
+    table = document.get("refresh")
+    name = table.get("model") if isinstance(table, dict) else None
+    if not isinstance(name, str):
+        return
+    if Path(name).name != name or not (path.resolve().parent / name).is_file():
+        raise ConfigError(
+            str(path),
+            "refresh.model",
+            f"is {name!r}; expected the name of a bundle (.zip) in the config's own folder, to go with it",
+        )
+    yield name
 
 
 def _hash_line(file: NamedFile) -> str:

@@ -26,6 +26,7 @@ from parties.config.schema import (
     FlaimSection,
     NetworkSection,
     PartySection,
+    RefreshSection,
     RunSection,
     SilosSection,
     TimeoutsSection,
@@ -166,6 +167,11 @@ def source_dict(section: SourceSection) -> dict[str, object]:
     values = section_dict(section)
     lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
     return {name: value for name, value in (values | lists).items() if value != []}
+
+
+def read_refresh(document: Mapping[str, object]) -> RefreshSection | None:
+    """Returns [refresh], or None if there is none."""
+    return _section(RefreshSection, document, "refresh") if "refresh" in document else None
 
 
 def read_domain(document: Mapping[str, object]) -> Domain:

@@ -58,6 +58,7 @@ FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
 FLAIM_SIZES = ("estimated", "public")
 GPUS = AUTO, NEVER, ALWAYS = "auto", "never", "always"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:[0-9]{1,5}")
 
 
@@ -213,6 +214,26 @@ def check_terms(terms: str, key: str = "run.terms") -> None:
         key,
         f"is no text of 1 to {MAX_TERMS} printable characters",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshSection:
+    """[refresh]: the earlier run whose model a run starts from.
+
+    ``digest`` is the digest of that model, which the earlier run's servers sealed, and what parties agree on. ``model``
+    is the path of a bundle, or of a run's or model's folder, on this machine; None if the model is in the folder
+    `start` beside the config.
+    """
+
+    digest: str
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        check(
+            _DIGEST.fullmatch(self.digest) is not None,
+            "refresh.digest",
+            f"is {self.digest!r}; expected the 64 hex digits of the earlier run's model (published in its transcripts)",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from parties.report.from_result import run_parameters, selected_queries, sources
 from parties.report.model import Communication, Privacy, ReportedOpening, RunReport, SourceSize
 from parties.report.privacy_text import report_header, unit_trust
 from parties.session.study import Study
-from parties.storage.files import write_atomic
 from protocols.steps import CHOICE, COUNTS, MEASURE, SELECT
 
 AIM_TRUST = (
@@ -94,7 +93,7 @@ async def run_central(trial: Trial, folder: RunFolder, *, progress: Progress) ->
     Raises StoreError, MechanismError.
     """
     started = time.perf_counter()
-    write_atomic(folder.config, trial.config.resolved_toml())
+    folder.write_config(trial.config)
     plan = make_plan(trial.study)
     ledger = Ledger(plan.rho, accountant=plan.accountant)
     trial, history, opened = await asyncio.to_thread(_resolve_private_bins, trial, plan, ledger)

@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from parties.config import START_FOLDER, Config, earlier_model
 from parties.foundation.errors import StoreError
 from parties.foundation.untrusted_text import parse_json
-from parties.storage.files import disk_errors, write_json
+from parties.storage.files import disk_errors, write_atomic, write_json
 
 SERVER_FOLDERS = ("0", "1", "2")
 """Names of the folders of DistAIM's servers."""
@@ -44,6 +45,15 @@ class RunFolder:
     def config(self) -> Path:
         """Path of the resolved config."""
         return self.path / "config.toml"
+
+    def write_config(self, config: Config) -> None:
+        """Writes the resolved config, and the earlier model that a refresh starts from beside it. Raises PartyError."""
+        earlier = earlier_model(config)
+        if earlier is not None:
+            (self.path / START_FOLDER).mkdir(exist_ok=True)
+            for name, data in earlier.files.items():
+                write_atomic(self.path / START_FOLDER / name, data)
+        write_atomic(self.config, config.resolved_toml())
 
     @property
     def certificates(self) -> Path:

@@ -30,7 +30,7 @@ from parties.local.jobs import OwnersJob, read_receipts
 from parties.local.processes import Child, FailedChild
 from parties.local.request import Trial
 from parties.observability.events import WORKING, Progress
-from parties.storage.files import disk_errors, write_atomic
+from parties.storage.files import disk_errors
 
 SERVER_NAMES = ("party-0", "party-1", "party-2")
 _CAUSE_S = 2.0
@@ -97,7 +97,7 @@ def prepare_trial(
     with disk_errors(folder.path):
         prepare_certificates(folder, servers, trial.names)
         config = configure(trial, folder)
-        write_atomic(folder.config, config.resolved_toml())
+        folder.write_config(config)
         np.save(folder.owners / "codes.npy", trial.shared(config), allow_pickle=False)
         np.save(folder.owners / "owners.npy", trial.partition.owners, allow_pickle=False)
         states = folder.owners / "states"

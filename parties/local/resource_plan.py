@@ -18,7 +18,7 @@ from parties.methods.distaim import attacker_on
 from parties.methods.flaim.report import attacker_on as flaim_attacker
 from parties.methods.flaim.settings import check_flaim, flaim_noise
 from parties.mpc.inputs.own import capacity_for, declared_capacity
-from parties.mpc.planning.budget import composed_epsilon, zcdp_epsilon
+from parties.mpc.planning.budget import composed_epsilon, distaim_release, zcdp_epsilon
 from parties.mpc.planning.counting_cost import counting_cost_text, max_joined_rows
 from parties.mpc.planning.resources import (
     BASIS,
@@ -35,6 +35,8 @@ from parties.observability.heartbeat import duration_text
 from parties.report.attacker import AttackerBound, delta_text, percent, weakness_text
 from parties.report.privacy_text import NOT_PRIVATE_TEXT
 from parties.session.study import Study
+from parties.storage.population_budget import Dataset
+from parties.storage.refresh import A_YEAR
 
 _SUBMIT_BITS_S = 10e6
 """Bandwidth in bit/s: an upload that needs more than this to finish in time gets a warning."""
@@ -83,6 +85,8 @@ class ResourcePlan:
     composed: float | None
     plain: float | None
     attacker: AttackerBound | None
+    year: float | None
+    """Epsilon of four such runs together, one each quarter, for a unit that is in all of them; None if none holds."""
 
 
 def make_resource_plan(
@@ -155,6 +159,7 @@ def make_resource_plan(
         joining,
         *epsilons,
         attacker,
+        None if flaim_alone else _year(study),
     )
 
 
@@ -278,6 +283,7 @@ def document_of(made: ResourcePlan) -> dict[str, object]:
         "tree_rounds": made.tree_rounds,
         "epsilon_composed": made.composed,
         "epsilon_zcdp": made.plain,
+        "epsilon_in_a_year": made.year,
         "attacker": None if made.attacker is None else made.attacker.to_dict(),
         "workload": {
             "queries": len(workload.queries),
@@ -311,6 +317,7 @@ def lines_of(made: ResourcePlan) -> list[str]:
             f"{run.id}: {_rounds(made)}, epsilon {run.epsilon:g}{_other_accounting(made)}, delta {run.delta:g}",
         ),
         ("", _attacker(made)),
+        *_year_lines(made),
         (
             "cells",
             f"{workload.maximal_cells:,} in {len(workload.maximal)} queries that are in no other",
@@ -339,6 +346,39 @@ def lines_of(made: ResourcePlan) -> list[str]:
         *(("WARNING", text) for text in made.warnings),
     ]
     return [f"{name:<16}{text}" for name, text in lines]
+
+
+def _year_lines(made: ResourcePlan) -> list[tuple[str, str]]:
+    """Returns what a run in each quarter of a year costs, and whether it starts from an earlier model."""
+    lines = []
+    if made.year is not None:
+        lines.append(
+            (
+                "four quarters",
+                f"four such runs, one each quarter, cost a {made.config.run.unit} that is in all of them epsilon "
+                f"{math.ceil(1000 * made.year) / 1000:g}, delta {made.config.run.delta:g} together",
+            )
+        )
+    if made.config.refresh is not None:
+        lines.append(
+            (
+                "",
+                "this run starts from an earlier run's model, which is public and costs nothing again",
+            )
+        )
+    return lines
+
+
+def _year(study: Study) -> float | None:
+    """Returns epsilon of four runs like this one together, at its delta; None without a guarantee."""
+    run = study.config.run
+    try:
+        release = distaim_release(study)
+        together = Dataset(run.id, release.rho, run.epsilon, run.delta, ())
+        epsilon = together.epsilon_with(*[release] * A_YEAR)
+    except ValueError:
+        return None
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _attacker(made: ResourcePlan) -> str:

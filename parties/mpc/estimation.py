@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Estimator, Measurement
 from mechanisms.pgm import PgmEstimator
+from mechanisms.refresh import Refresh
 from mechanisms.scores import ANSWER_BITS, FRACTION_BITS
 from mechanisms.workload import Workload
+from parties.config import earlier_model
 from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import ESTIMATE, WORKING
 from parties.mpc.storage.releases import ReleaseStore
@@ -39,13 +41,18 @@ _FEWEST_BITS = 24
 
 
 def make_estimator(study: Study, plan: Schedule) -> PgmEstimator:
-    """Private-PGM with the config's iterations and size limit."""
+    """Private-PGM with the config's iterations and size limit; a refresh starts from the earlier model.
+
+    Raises ConfigError if that model is not at hand, EstimationError if it is damaged.
+    """
+    earlier = earlier_model(study.config)
     return PgmEstimator(
         study.workload,
         plan,
         iterations=study.config.run.iterations,
         final_iterations=study.config.run.final_iterations,
         max_model_mb=study.config.run.max_model_mb,
+        refresh=None if earlier is None else Refresh(earlier.model()),
     )
 
 

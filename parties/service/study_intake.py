@@ -120,6 +120,12 @@ def check_service_study(config: Config, source: str) -> None:
     if config.silos is not None:
         text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret serve study`, on a port of its own"
         raise ConfigError(source, "silos", text)
+    if config.refresh is not None:
+        text = (
+            "is there, whose model a service has no file of; expected servers of this study alone, with the bundle "
+            "beside the config (`syncret serve study`), or a study without [refresh]"
+        )
+        raise ConfigError(source, "refresh", text)
     check_confirmed(config)
 
 

@@ -8,6 +8,7 @@ import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from parties.config.refresh import files_digest
 from parties.storage.files import disk_errors
 from protocols import fields
 from protocols.fields import Fields
@@ -17,7 +18,6 @@ TABLE_FILE, MODEL_FOLDER = "synthetic.csv", "model"
 NOTE = "published"
 FIELDS: Fields = {"table": fields.hex64, "model": fields.hex64, "rows": fields.natural}
 """Fields of the transcripts' note ``NOTE``, those of ``ResultDigests``."""
-_LABEL = b"syncret model 1\n"
 _ENCODING = struct.Struct("<32s32sQ")
 
 
@@ -68,5 +68,4 @@ def model_digest(folder: Path) -> str:
         names = sorted(
             path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
         )
-    lines = (f"{table_digest(folder / name)}  {name}\n".encode() for name in names)
-    return hashlib.sha256(_LABEL + b"".join(lines)).hexdigest()
+    return files_digest({name: table_digest(folder / name) for name in names})

@@ -9,11 +9,12 @@ import copy
 from mechanisms.accounting import Schedule
 from mechanisms.aim import estimated_total
 from mechanisms.choosing import drowned
-from mechanisms.pgm import CELLS_PER_MB, allowed_candidates, fit
+from mechanisms.pgm import allowed_now, fit
+from parties.audit.checks.model_fit import refresh_of
 from parties.audit.checks.privacy import RunTerms, rounds_of
 from parties.audit.checks.released import released_measurements
 from parties.audit.evidence import Evidence
-from parties.audit.findings import require
+from parties.audit.findings import NotApplicable, require
 from parties.mpc.planning.budget import make_plan
 
 _TOLERANCE = 1e-3
@@ -36,15 +37,27 @@ def check_columns_alone(evidence: Evidence, terms: RunTerms) -> None:
         return
     before, then = plans_of(evidence, terms, 1)
     first = [m for m in opened.measurements if m.round == 0]
-    model, potentials = fit(workload, first, iterations=run.iterations)
-    cells = run.max_model_mb * plan.spent_after(1) / plan.rho * CELLS_PER_MB
+    try:
+        refresh = refresh_of(evidence, terms.config)
+    except NotApplicable:
+        # Without the earlier model nobody can tell; the check `model` says that it is missing.
+        return
+    model, potentials = fit(workload, first, iterations=run.iterations, refresh=refresh)
+    allowed = allowed_now(
+        workload,
+        model,
+        potentials,
+        max_model_mb=run.max_model_mb,
+        spent=plan.spent_after(1) / plan.rho,
+        refresh=refresh,
+    )
     answers = model.answers_q32(workload.candidates)
     total = estimated_total(first, first[-1].clients, terms.config.max_rows)
     follows = [
         drowned(
             workload,
             answers,
-            allowed_candidates(workload, model, potentials, cells),
+            allowed,
             total=total,
             sigma=plan.noise_sigma * factor,
         )

@@ -177,6 +177,8 @@ def _choice(epsilon: float) -> Any:
 
 def estimator(evidence: Evidence, terms: RunTerms) -> str:
     """Verifies that the published model fits what was opened as well as a model that mbi fits to it."""
+    if terms.config.refresh is not None:
+        raise NotApplicable("The run started from an earlier model, which mbi's fit does not know.")
     given = published_model(evidence, terms.released)
     measurements = released_measurements(evidence, terms).measurements
     targets = measured_targets(terms.workload, measurements)

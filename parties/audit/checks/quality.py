@@ -18,9 +18,9 @@ from mechanisms.choosing import choice_spec
 from mechanisms.column_values import ColumnValues
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
-from mechanisms.pgm import CELLS_PER_MB, allowed_candidates
+from mechanisms.pgm import allowed_now
 from parties.audit.checks.columns_alone import plans_of
-from parties.audit.checks.model_fit import FittedModel, ModelFits, fits_of
+from parties.audit.checks.model_fit import FittedModel, ModelFits, fits_of, refresh_of
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.released import ReleasedMeasurements, released_measurements
 from parties.audit.checks.report import REPORT_FILE, read_report
@@ -200,8 +200,14 @@ def _last_choice(
     config, workload, measured = terms.config, terms.workload, opened.measurements[-1]
     before, plan = plans_of(evidence, terms, measured.round)
     spent = before.spent_after(measured.round) / before.rho
-    cells = config.run.max_model_mb * spent * CELLS_PER_MB
-    allowed = allowed_candidates(workload, estimated.model, estimated.potentials, cells)
+    allowed = allowed_now(
+        workload,
+        estimated.model,
+        estimated.potentials,
+        max_model_mb=config.run.max_model_mb,
+        spent=spent,
+        refresh=refresh_of(evidence, config),
+    )
     until = [m for m in opened.measurements if m.round < measured.round]
     spec = choice_spec(
         workload,
