@@ -132,7 +132,7 @@ def read_given(domain: Domain, table: TextTable, source: object) -> Given:
         as_written = {
             text: _as_written(domain, column, text) for text in dict.fromkeys(written) if text
         }
-        texts[name] = np.array([as_written.get(text) for text in written], object)
+        texts[name] = np.array(list(map(as_written.get, written)), object)
     return Given(codes, texts)
 
 

@@ -28,6 +28,8 @@ DRAWN = -1
 """Code of a value that is not given, in ``fill``."""
 _AT_ONCE = 1 << 21
 """Cells of tables that are in memory at once."""
+_DENSE = 8
+"""Entries of a table of values, by row, up to which it is made."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,11 +232,26 @@ def _patterns(
     found = np.zeros(len(parts[0]), np.int64)
     first = np.zeros(1, np.int64)
     for part in parts:
-        values, inverse = np.unique(part, return_inverse=True)
-        both = found * len(values) + inverse.reshape(-1)
-        _, first, found = np.unique(both, return_index=True, return_inverse=True)
-        found = found.reshape(-1).astype(np.int64)
-    return found, np.asarray(first, np.int64)
+        inverse, of_part = _numbered(part)
+        found, first = _numbered(found * len(of_part) + inverse)
+    return found, first
+
+
+def _numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns each row's value by its rank among those that occur (rows,), and the first row of each.
+
+    ``values`` are not negative. Where they are small, a table of them takes the place of sorting.
+    """
+    most = int(values.max(initial=0))
+    if most > _DENSE * max(1024, len(values)):
+        _, first, found = np.unique(values, return_index=True, return_inverse=True)
+        return found.reshape(-1).astype(np.int64), first.astype(np.int64)
+    table = np.full(most + 1, len(values), np.int64)
+    # Written from the last row to the first one, so that the first one stays.
+    table[values[::-1]] = np.arange(len(values) - 1, -1, -1)
+    present = table < len(values)
+    first = table[present]
+    return (np.cumsum(present) - 1)[values], first
 
 
 def _flat(model: Model, codes: NDArray[np.int32], names: Clique) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from mechanisms.conditioning import DRAWN, conditioned, fill
+from mechanisms.conditioning import DRAWN, _patterns, conditioned, fill
 from mechanisms.errors import ConditionError
 from mechanisms.junction_tree import junction_tree
 from mechanisms.model import Model
@@ -188,3 +188,17 @@ def test_fill_names_the_rows_for_which_nothing_can_be_drawn() -> None:
         fill(model, rows, public_generator(1))
     assert fill(model, rows[[0, 2]], public_generator(1))[1].tolist() == [1, 1, 2]
     assert math.isclose(conditioned(model, {c: np.array([1.0, 0, 0])}).probability, 1 / 3)
+
+
+@pytest.mark.parametrize("most", [0, 3, 5_000, 10**12])
+def test_patterns_are_numbered_as_by_sorting(most: int) -> None:
+    """By a table of small values and by sorting large ones: ranks, and the first row of each."""
+    rng = np.random.default_rng(most)
+    for rows in (1, 7, 4_000):
+        parts = [rng.integers(0, most, rows, endpoint=True) for _ in range(3)]
+        found, first = _patterns(parts)
+        _, expected_first, expected = np.unique(
+            np.stack(parts, axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        np.testing.assert_array_equal(found, expected.reshape(-1))
+        np.testing.assert_array_equal(first, expected_first)
