@@ -6,7 +6,7 @@ The errors lack the file's name, which `parties.config.config` adds.
 import datetime
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import TypeVar
 
 from mechanisms.annealing import CENTRAL_ROUNDS
@@ -53,7 +53,7 @@ def read_run(document: Mapping[str, object]) -> RunSection:
 
     With schedule = "annealed" the default of ``rounds`` follows from the columns. With sources the default of ``input``
     is rows. Without rounds and schedule the run is annealed, except between silos, whose algorithms define their
-    rounds.
+    rounds. A refresh has no ``fallback``.
     """
     table = document["run"]
     given = table if isinstance(table, Mapping) else {}
@@ -69,7 +69,9 @@ def read_run(document: Mapping[str, object]) -> RunSection:
     defaults: dict[str, object] = {"rounds": rounds, "schedule": ANNEALED} if annealed else {}
     if "source" in document:
         defaults["input"] = ROWS_INPUT
-    return _section(RunSection, document, "run", defaults=defaults)
+    section = _section(RunSection, document, "run", defaults=defaults)
+    # A refresh draws a noisy pair towards the earlier model, and pairs show what has changed.
+    return replace(section, fallback=None) if "refresh" in document else section
 
 
 def read_workload(document: Mapping[str, object]) -> WorkloadSection:

@@ -99,6 +99,13 @@ def test_the_resolved_configuration_is_the_same_from_any_folder(tmp_path: Path) 
     assert found.model().domain == DOMAIN
 
 
+def test_a_refresh_measures_pairs_however_noisy(tmp_path: Path) -> None:
+    text = TEXT.replace("delta = 1e-6", 'delta = 1e-6\nfallback = "columns"')
+    assert not load_config(study(tmp_path, text=text)).run.may_fall_back
+    (tmp_path / "plain.toml").write_text(text.partition("[refresh]")[0])
+    assert load_config(tmp_path / "plain.toml").run.may_fall_back
+
+
 def test_a_configuration_with_the_digest_alone_needs_the_model_only_where_it_is_used(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mechanisms.model import Model
 from parties.audit.bundle import unpacked_run
 from parties.audit.packing import pack_run
+from parties.audit.replay import replay_folder
 from parties.audit.runner import Audit, audit_folder
 from parties.config import START_FOLDER, CertificateFiles, load_config
 from parties.local.resource_plan import document_of, lines_of, make_resource_plan
@@ -35,7 +36,8 @@ def save_earlier(folder: Path) -> dict[str, object]:
 def refreshed(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Path:
     folder = tmp_path_factory.mktemp("refreshed")
     keys = save_earlier(folder / "earlier")
-    run = make_run(folder, certificates, {**FEW, **keys}, estimator=make_estimator)
+    recorded = {**FEW, **keys, "run.record_replay": True}
+    run = make_run(folder, certificates, recorded, estimator=make_estimator)
     shutil.copytree(folder / "earlier", run / START_FOLDER)
     return run
 
@@ -52,6 +54,13 @@ def test_the_audit_of_a_refresh_passes_and_makes_the_model_anew(refreshed: Path)
     assert {f.name: f.status for f in audit.files}[f"{START_FOLDER}/model.json"] == "sealed"
     # The model is one that the earlier one shaped: three columns go together, of which two pairs at most were measured.
     assert len(Model.load(refreshed / "model").cliques) == 1
+
+
+def test_a_replay_of_the_lead_of_a_refresh_recomputes_its_messages(refreshed: Path) -> None:
+    """The model is public and recorded: a replay does without the earlier one."""
+    shutil.rmtree(refreshed.parent / "earlier")
+    said = replay_folder(refreshed.parent / "server-0", refreshed / "transcripts")
+    assert "messages of 1 mesh" in said
 
 
 def test_the_audit_refuses_another_earlier_model(refreshed: Path, tmp_path: Path) -> None:
@@ -92,7 +101,7 @@ def test_the_audit_refuses_a_model_that_did_not_start_from_the_earlier_one(
 
 def test_a_bundle_has_the_earlier_model_and_no_path_to_it(refreshed: Path, tmp_path: Path) -> None:
     run = copy_run(refreshed, tmp_path)
-    shutil.rmtree(run / START_FOLDER)
+    shutil.move(run / START_FOLDER, refreshed.parent / "earlier")
     names = pack_run(run, tmp_path / "run.zip", certificates=run / "certificates").names
     assert {f"{START_FOLDER}/model.json", f"{START_FOLDER}/marginals.npz"} <= {*names}
     with unpacked_run(tmp_path / "run.zip") as unpacked:
