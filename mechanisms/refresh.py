@@ -33,6 +33,10 @@ SOFTENED = 1e-3
 """Share of each clique that is spread over all its cells, so that what was not there before may be there now."""
 
 
+def _unheard(done: int, of: int) -> None:
+    """Ignores the progress."""
+
+
 class RefreshedTree(JunctionTree):
     """A junction tree with room for an earlier model, whose potentials ``base`` are added to all others."""
 
@@ -73,22 +77,23 @@ class Refresh:
         joint = [q for q in targets if len(q) > 1]
         if joint:
             # Joint marginals are compared with the earlier ones that have the columns of now.
-            raked, _ = _fit(earlier, moved, iterations, {}, _unheard)
+            raked, _ = _fit(earlier, moved, iterations=iterations, start={})
             kept = kept_relations(raked, {q: targets[q] for q in joint})
             earlier, raked = loosened(earlier, kept), loosened(raked, kept)
             answers = raked.answers(joint)
             moved |= {
                 q: shrunk(targets[q], answer) for q, answer in zip(joint, answers, strict=True)
             }
-        return _fit(earlier, moved, iterations, start, on_iteration)
+        return _fit(earlier, moved, iterations=iterations, start=start, on_iteration=on_iteration)
 
 
 def _fit(
     earlier: Model,
     targets: Mapping[Clique, Target],
+    *,
     iterations: int,
     start: Mapping[Clique, Array],
-    on_iteration: OnIteration,
+    on_iteration: OnIteration = _unheard,
 ) -> tuple[Model, Tables]:
     domain = earlier.domain
     tree = RefreshedTree(domain, list(targets), earlier.log_potentials())
@@ -183,7 +188,3 @@ def _independent(answer: Array) -> Array:
         others = tuple(a for a in range(answer.ndim) if a != axis)
         apart = np.multiply.outer(apart, answer.sum(axis=others))
     return apart
-
-
-def _unheard(done: int, of: int) -> None:
-    """Ignores the progress."""

@@ -112,7 +112,7 @@ def check_same_columns(config: Config, earlier: EarlierModel) -> None:
             config,
             ours.names[private[0]],
             "has cells still to be measured",
-            "those of the earlier run",
+            expected="those of the earlier run",
         )
     for one, other in zip(ours.columns, theirs.columns, strict=False):
         if one != other:
@@ -122,11 +122,10 @@ def check_same_columns(config: Config, earlier: EarlierModel) -> None:
                 if same
                 else f"stands where the earlier run has {other.name!r}"
             )
-            raise _differs(config, one.name, said, "the same columns in the same order")
+            raise _differs(config, one.name, said, expected="the same columns in the same order")
     if len(ours.columns) != len(theirs.columns):
-        more = (*ours.names, *theirs.names)[min(len(ours.names), len(theirs.names))]
-        more = next(iter({*ours.names} ^ {*theirs.names}), more)
-        raise _differs(config, more, "is in one of the two runs alone", "the same columns")
+        more = min({*ours.names} ^ {*theirs.names})
+        raise _differs(config, more, "is in one of the two runs alone", expected="the same columns")
     for item in fields(ours):
         if item.name in _FREE or getattr(ours, item.name) == getattr(theirs, item.name):
             continue
@@ -141,7 +140,7 @@ _FREE = ("columns", "ignore", "format", "provenance")
 """Parts of a domain that may differ: where values are from, and how tables are written."""
 
 
-def _differs(config: Config, name: str, said: str, expected: str) -> ConfigError:
+def _differs(config: Config, name: str, said: str, *, expected: str) -> ConfigError:
     return ConfigError(
         config.source,
         "column",

@@ -1,16 +1,27 @@
 """Estimates are the figures of the model's joint distribution, with influences that are their derivatives."""
 
 import itertools
+import math
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from mechanisms import estimates as estimates_module
 from mechanisms.conditional_rows import Wanted, conditional_rows
 from mechanisms.domain import Categorical, Domain, Integer, Moment, Real
 from mechanisms.errors import ConditionError
 from mechanisms.estimate import Estimate
-from mechanisms.estimate_errors import GUESS, JOINED, MEASURED, Knowledge, MarginalError
+from mechanisms.estimate_errors import (
+    GUESS,
+    JOINED,
+    LEVEL,
+    MEASURED,
+    STEEP,
+    Knowledge,
+    MarginalError,
+)
 from mechanisms.estimates import estimates
 from mechanisms.junction_tree import junction_tree
 from mechanisms.model import Model
@@ -181,6 +192,51 @@ def test_measured_intervals_are_those_of_the_measurements_noise(text: str) -> No
     expected = table._deviation(base.influence).value
     assert np.std(found) == pytest.approx(expected, rel=0.065)
     assert np.mean(found) == pytest.approx(base.value, abs=expected / 5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mean(age)",
+        "mean(cost) where sex = F",
+        "difference(mean(age), sex = F, sex = M)",
+        "share(y = 1) where age < 33",
+    ],
+)
+def test_noise_and_the_doubt_of_cells_add_up_as_variances(text: str) -> None:
+    def square(noise: float) -> float:
+        found = answer(text, known(noise))
+        return float(found.high - found.value) ** 2  # type: ignore[operator]
+
+    doubt, some, twice = square(1e-9), square(10.0), square(20.0)
+    assert doubt > 0
+    assert twice - doubt == pytest.approx(4 * (some - doubt), rel=1e-6)
+
+
+def test_a_quantile_is_known_to_better_than_its_cell_where_noise_is_small() -> None:
+    found = answer("quantile(age, 0.45)", known(1e-9))
+    low, high = float(found.low), float(found.high)  # type: ignore[arg-type]
+    # Cells have ten ages; a quarter of a cell's rows may lie elsewhere in it, by 1.96 / sqrt 3.
+    assert 4 <= high - low <= 8
+    assert low <= float(found.value) <= high  # type: ignore[arg-type]
+    assert (low, high) == (round(low), round(high))
+
+
+def test_what_was_not_measured_counts_twice_in_levels_and_more_in_contrasts() -> None:
+    apart = known(1e-9, unmeasured=(("age", "sex"),), likely=0.02)
+    for text, kind in (
+        ("share(sex = F) where age = 99", LEVEL),
+        ("odds_ratio(age = 99, sex = F, sex = M)", STEEP),
+    ):
+        found = answer(text, apart)
+        assert found.basis == JOINED
+        table = estimates_module._Table.of(MODEL, apart, parse_question(text))
+        figure = table._figure(table.measure, table._evidence(table.where))
+        # No cell is cut: the interval is that of the model's error alone.
+        half = NormalDist().inv_cdf(0.975) * kind.joined * table._deviation(figure.influence).joined
+        ratio = kind is STEEP
+        high, value = float(found.high), float(found.value)  # type: ignore[arg-type]
+        assert (math.log(high / value) if ratio else high - value) == pytest.approx(half, rel=1e-4)
 
 
 def test_a_wider_interval_stands_on_a_joined_basis_or_a_guess() -> None:

@@ -45,18 +45,19 @@ def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
     rounds = opened.measurements[-1].round
     found: list[ModelFits] = []
     for stages in _sequences(opened, terms):
-        whole = _fitted(opened, terms, stages, refresh)
+        whole = _fitted(opened, terms, stages, refresh=refresh)
         found.append(whole)
         if len(opened.begun) == 1:
             continue
         # After a restart a round uses its saved model; the mesh made no other one.
         kept = 2 if terms.plan.adaptive else 1
         for skipped in range(1, min(kept, len(stages)) + 1):
-            rest = _fitted(opened, terms, stages[skipped:], refresh)
+            rest = _fitted(opened, terms, stages[skipped:], refresh=refresh)
             found.append(rest)
             if rounds in stages[:skipped]:
                 earlier = [
-                    _fitted(opened, terms, other, refresh) for other in _earlier(opened, terms)
+                    _fitted(opened, terms, other, refresh=refresh)
+                    for other in _earlier(opened, terms)
                 ]
                 found += [
                     ModelFits(rest.final, made.last) for made in (whole, *earlier) if made.last
@@ -112,7 +113,11 @@ def _sequences(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[i
 
 
 def _fitted(
-    opened: ReleasedMeasurements, terms: RunTerms, stages: Sequence[int], refresh: Refresh | None
+    opened: ReleasedMeasurements,
+    terms: RunTerms,
+    stages: Sequence[int],
+    *,
+    refresh: Refresh | None,
 ) -> ModelFits:
     """Returns the fits in the rounds ``stages``, each started from the one before, and the final fit."""
     run, rounds = terms.config.run, opened.measurements[-1].round
