@@ -209,7 +209,7 @@ def test_noise_and_the_doubt_of_cells_add_up_as_variances(text: str) -> None:
         return float(found.high - found.value) ** 2  # type: ignore[operator]
 
     doubt, some, twice = square(1e-9), square(10.0), square(20.0)
-    assert doubt > 0
+    assert doubt > some / 1e6
     assert twice - doubt == pytest.approx(4 * (some - doubt), rel=1e-6)
 
 
