@@ -3,10 +3,12 @@
 import functools
 import importlib.metadata
 
-WIRE_VERSION = 16
+WIRE_VERSION = 17
 """Version of the servers' messages in a run. Raised whenever the order or form of messages changes, or the servers' use
 of an opened value.
 """
+AUDITED_WIRES = (16, WIRE_VERSION)
+"""Versions of messages that an audit reads. Runs of 16 differ where noisy counts chose a column's cells."""
 
 INGEST_VERSION = 2
 """Version of the HTTPS messages of owners to servers, and of servers that forward uploads; version 1 was not sent."""
@@ -15,7 +17,7 @@ INGEST_HEADER = "Syncret-Messages"
 STORE_VERSION = 5
 """Version of a compute server's store (database and files beside it); 0 stands for stores without a version."""
 
-TEXT_EDITION = 4
+TEXT_EDITION = 5
 """Edition of the sentences, pages and documents that follow from a run. Raised whenever one of them changes: an audit
 holds those of its own edition to the last letter, and calls others unchecked. Edition 1 was not written down.
 """

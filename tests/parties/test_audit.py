@@ -24,7 +24,7 @@ from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status
-from parties.foundation.version import WIRE_VERSION
+from parties.foundation.version import AUDITED_WIRES
 from parties.mpc.estimation import make_estimator
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.steps import PASSED
@@ -234,13 +234,13 @@ def test_audit_refuses_messages_of_another_version(
     forger = Forger(copy_run(honest, tmp_path), honest, certificates)
 
     def older(lines: list[dict[str, Any]]) -> None:
-        lines[0]["wire"] = WIRE_VERSION - 1
+        lines[0]["wire"] = AUDITED_WIRES[0] - 1
 
     for pid in range(3):
         forger.edit(older, pid)
     (check,) = (check for check in audit_folder(forger.run).checks if check.name == "form")
     assert check.status == "fail"
-    assert f"has messages of version {WIRE_VERSION - 1}, and this program" in check.detail
+    assert f"has messages of version {AUDITED_WIRES[0] - 1}, and this program" in check.detail
 
 
 @pytest.mark.parametrize("name", MANIPULATIONS)

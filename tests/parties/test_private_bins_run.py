@@ -13,6 +13,7 @@ import parties.mpc.server
 from parties.audit.runner import audit_folder
 from parties.config import CertificateFiles
 from parties.foundation.errors import ConfigError
+from parties.foundation.version import AUDITED_WIRES
 from parties.methods.distaim import write_lead_report
 from parties.mpc.estimation import make_estimator
 from parties.mpc.planning.validation import validate_run
@@ -67,6 +68,17 @@ def test_audit_passes_and_computes_the_bins_anew(finished: Path) -> None:
     assert {"costs", "model", "table", "openings", "limits"} <= passed
     report = json.loads((finished / "report.json").read_text())
     assert min(report["communication"]["server_sent_bytes_by_step"]["count.recode"]) > 0
+
+
+def test_audit_accuses_no_server_of_a_version_that_chose_other_cells(
+    finished: Path, certificates: Certificates, tmp_path: Path
+) -> None:
+    forger = Forger(copy_run(finished, tmp_path), finished, certificates)
+    forger.edit(lambda lines: lines[0].update(wire=AUDITED_WIRES[0]))
+    details = {c.detail for c in audit_folder(forger.run).checks if c.status == "fail"}
+    said = "has messages of version 16, in which noisy counts chose other cells of a column"
+    assert details, "a run of an older version passes"
+    assert all(said in detail for detail in details), details
 
 
 def test_lead_report_is_of_the_bins_that_were_chosen(finished: Path, tmp_path: Path) -> None:

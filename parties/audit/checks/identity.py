@@ -24,7 +24,7 @@ from parties.audit.findings import CheckFailure, require
 from parties.config import Config, agreed_config, agreed_digest, load_config
 from parties.federation import transcript as secagg
 from parties.foundation.errors import CertificateError, ConfigError
-from parties.foundation.version import WIRE_VERSION
+from parties.foundation.version import AUDITED_WIRES
 from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import common_name, load_certificate
 from parties.mpc.transcript_schema import FINISHED, ROUND, TOTAL
@@ -72,16 +72,16 @@ def _require_format(transcript: ServerTranscript) -> None:
     This check precedes that of the fields, which differ in another format and which reports fields that are no numbers.
     Messages of another version have other sizes, which other checks would hold against the server.
     """
-    known = {"format": FORMAT, "wire": WIRE_VERSION}
+    known = {"format": (FORMAT,), "wire": AUDITED_WIRES}
     for record in transcript.reading.records:
         if record is not None and record["kind"] in ("header", "resumed"):
             for field, ours in known.items():
                 found = record.get(field)
-                if isinstance(found, int) and found != ours:
+                if isinstance(found, int) and found not in ours:
                     what = "format" if field == "format" else "messages of version"
                     raise CheckFailure(
-                        f"server {transcript.pid}'s transcript has {what} {found}, and this program reads {ours}:"
-                        " audit it with the version that wrote it"
+                        f"server {transcript.pid}'s transcript has {what} {found}, and this program reads"
+                        f" {' and '.join(map(str, ours))}: audit it with the version that wrote it"
                     )
 
 

@@ -51,6 +51,9 @@ from protocols.ring import R32
 from protocols.select_spec import chosen_index
 from protocols.steps import CHOICE, COMPARISONS, COUNTS, MEASURE, SELECT
 
+_CELLS_SINCE = 17
+"""Version of messages since which noisy counts choose the cells that they choose now."""
+
 _Charge: TypeAlias = tuple[int, str, str, float, str]
 """A charge as it is compared: round, step, event, cost, and the name of the opening."""
 
@@ -96,11 +99,25 @@ def terms_of(evidence: Evidence) -> RunTerms:
     try:
         study = Study.of(config)
         terms = RunTerms(config, study.workload, make_plan(study), first_workload(config))
-        return terms if terms.first is None else _resolved(evidence, terms)
+        if terms.first is None:
+            return terms
+        _require_same_cells(evidence)
+        return _resolved(evidence, terms)
     except ConfigError as error:
         raise CheckFailure(
             f"the configuration in the transcripts cannot be used: {error}"
         ) from error
+
+
+def _require_same_cells(evidence: Evidence) -> None:
+    """Raises CheckFailure for a run whose program made a column's cells of noisy counts by another rule."""
+    for transcript in evidence.transcripts:
+        found = transcript.header.number("wire")
+        if found < _CELLS_SINCE:
+            raise CheckFailure(
+                f"server {transcript.pid}'s transcript has messages of version {found}, in which noisy counts chose"
+                " other cells of a column: audit it with the version that wrote it"
+            )
 
 
 def _resolved(evidence: Evidence, terms: RunTerms) -> RunTerms:
