@@ -15,8 +15,9 @@ from click.testing import CliRunner
 from parties.audit.bundle import PACKAGE
 from parties.cli.main import cli
 from parties.foundation.exit_codes import describe
-from parties.foundation.version import version
+from parties.foundation.version import WIRE_VERSION, version
 from parties.local.publication import is_local_run
+from parties.mpc import agreement
 from parties.report.document import read_document
 from parties.report.public import without_pictures
 
@@ -28,15 +29,26 @@ _ROWS, _SEED = 50, 7
 
 
 @contextlib.contextmanager
-def as_version(name: str) -> Iterator[None]:
-    """The program says within that it is version ``name``: no other than the recording one may replay a run."""
+def as_version(name: str, run: Path) -> Iterator[None]:
+    """The program says within that it is version ``name``, and its messages are of ``run``'s version.
+
+    No other than the recording one may replay a run.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "version", lambda _: name)
+        patch.setattr(agreement, "WIRE_VERSION", _wire(run))
         version.cache_clear()
         try:
             yield
         finally:
             version.cache_clear()
+
+
+def _wire(run: Path) -> int:
+    for transcript in sorted(run.glob("transcripts/*.jsonl")):
+        with transcript.open(encoding="utf-8") as lines:
+            return int(json.loads(next(lines)).get("wire", WIRE_VERSION))
+    return WIRE_VERSION
 
 
 def outcome(run: Path) -> Outcome:

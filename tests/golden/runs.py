@@ -162,7 +162,7 @@ def _version_of(name: str) -> str:
 def _judge(name: str, folder: Path, made: str) -> None:
     """The outcome of a run that version ``made`` has recorded goes to a file beside its archive."""
     run = unpack(RUNS / f"{name}{SUFFIX}", folder)
-    with as_version(made):
+    with as_version(made, run):
         found = {"version": made, **outcome(run)}
     (RUNS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
 

@@ -30,7 +30,7 @@ def test_archives_are_of_the_runs_that_the_maker_makes() -> None:
 def test_audit_finds_in_a_recorded_run_what_it_found(name: str, tmp_path: Path) -> None:
     expected = recorded(name)
     run = unpack(RUNS / f"{name}{SUFFIX}", tmp_path / "run")
-    with as_version(str(expected.pop("version"))):
+    with as_version(str(expected.pop("version")), run):
         assert outcome(run) == expected
 
 
@@ -61,7 +61,7 @@ def test_changed_byte_of_a_recorded_run_is_found(
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     known = recorded(TAMPERED)
-    with as_version(str(known["version"])):
+    with as_version(str(known["version"]), run):
         checks = outcome(run)["checks"]
     assert isinstance(checks, list)
     assert expected in [name for name, status, _ in checks if status == "fail"]
