@@ -324,8 +324,8 @@ def test_random_drawn_by_the_server_has_one_query_a_round(small: Dataset) -> Non
 def test_the_papers_estimator_normalises_by_a_marginals_own_sum_and_judges_the_model_before(
     small: Dataset,
 ) -> None:
-    workload = problem(settings()).workload
-    plan = _schedule(settings(), workload)
+    posed = problem(settings())
+    workload, plan = posed.workload, _schedule(settings(), posed)
     estimator = PaperEstimator(workload, plan, rows=500, max_model_mb=80.0)
     cells = {i: workload.slice(i) for i in workload.one_way}
     measured = [
@@ -377,13 +377,13 @@ def test_measure_holds_errors_against_training_rows_and_the_rest_against_held_ou
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_every_method_divides_the_budget_of_its_epsilon(small: Dataset, epsilon: float) -> None:
-    workload = problem(settings()).workload
+    posed = problem(settings())
     budget = rho_from_epsilon_delta(epsilon, 1e-6)
     for annealed in (False, True):
         chosen = settings(
             "distaim", epsilon=epsilon, delta=1e-6, measure_share=0.7, annealed=annealed
         )
-        plan = _schedule(chosen, workload)
+        plan = _schedule(chosen, posed)
         assert plan.rho == budget
         assert plan.adaptive == annealed
         assert plan.rounds == (64 if annealed else 3)
