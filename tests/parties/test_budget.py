@@ -210,7 +210,7 @@ def test_a_name_stands_but_for_rows_that_are_known_under_another(
         spend(budget, table, TWO)
     with pytest.raises(ConfigError, match="--called"):
         TableIdentity("no name, is it", "x")
-    with pytest.raises(ValueError, match="a name or a path"):
+    with pytest.raises(ValueError, match="a name, a path or a sketch"):
         TableIdentity(None)
 
 
@@ -385,6 +385,7 @@ def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path:
     assert json.loads(run("budget", "--json", "--budget", str(path))) == {
         "datasets": [],
         "intended": [],
+        "declined": [],
     }
     assert not path.exists()
 

@@ -644,9 +644,9 @@ def test_run_takes_a_table_from_a_database(tmp_path: Path) -> None:
     place = f"sqlite:///{tmp_path / 't.db'}"
     query = ["--sql", "select a, b from t"]
     drawn = CliRunner().invoke(cli, ["data", "draft", place, *query])
-    assert drawn.output.startswith('# A draft from "t", read as a query to a database.')
+    assert drawn.stdout.startswith('# A draft from "t", read as a query to a database.')
     config = tmp_path / "t.toml"
-    config.write_text(drawn.output)
+    config.write_text(drawn.stdout)
     out = tmp_path / "run"
     command = ["run", str(config), "--data", place, *query, "--method", "aim", "--clients", "3"]
     assert run_command_line(cli, [*command, "--rounds", "1", "--out", str(out)]) == Status.DONE
