@@ -16,6 +16,7 @@ from mechanisms.accounting import LedgerEntry
 from parties.config import CertificateFiles, Config
 from parties.federation.members import ConnectedClients
 from parties.federation.messages import refusal_of
+from parties.federation.release_statements import signed_statements
 from parties.federation.shown_status import watch_orders, watch_run
 from parties.federation.transcript import FederationTranscript
 from parties.foundation.errors import StoreError
@@ -72,6 +73,8 @@ class FederationSession:
     members: ConnectedClients | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _record: FederationTranscript | None = None
+    _stated: set[tuple[bytes, str]] = field(default_factory=set)
+    """Participants' certificates and statements that the registry has of this attempt."""
 
     def begin(
         self, protocol: str, facts: Mapping[str, Value], naming: Callable[[bytes], str]
@@ -120,8 +123,12 @@ class FederationSession:
         return len(self.before.entries) + self.requested.count
 
     def _release(self) -> None:
-        """Registers that something of the connected participants is about to be released."""
-        present = self.members.present.values() if self.members else ()
+        """Registers that something of the connected participants is about to be released, with their statements."""
+        present = list(self.members.present.values()) if self.members else []
+        said = {(member.certificate, member.statement) for member in present if member.statement}
+        if new := sorted(said - self._stated):
+            self.registered.keep(signed_statements(self.config, new))
+            self._stated |= said
         self.registered.release([member.name for member in present], self._releases)
 
     def close(self, reason: str | None = None) -> None:

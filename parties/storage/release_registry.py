@@ -296,6 +296,10 @@ class StudyRegistration:
             self.register.release(self.study, () if same else clients, charges, inputs=signed)
             self._released, self._charges = digest.hexdigest(), charges
 
+    def keep(self, inputs: SignedInputs) -> None:
+        """Records what participants have signed, before a release of theirs. Raises as ``ReleaseRegistry.begin``."""
+        self.register.release(self.study, (), inputs=inputs)
+
     def check_client(self, client: str) -> None:
         """See ``ReleaseRegistry.check_client``; a clean result is valid for a second.
 
