@@ -154,10 +154,9 @@ def reconcile(
 ) -> None:
     """Ask the servers of CONFIG what they have released with your key, in all studies, and enter what is missing here.
 
-    With FLAIM and silos, that is the one server, while it runs the study.
-
     For a budget that was put back from a copy, or begun anew. Servers show what you signed then, so that none of them
     can invent a study or a cost. With several populations, say whose table a run had; `join` asks the servers as well.
+    The one server of FLAIM and of silos answers while it runs a study.
     """
     if population is not None and new_population is not None:
         raise click.UsageError("give one of --population and --new-population")
