@@ -283,8 +283,10 @@ async def _enter_earlier(
     if charge.account is None:
         return
     own = await asyncio.to_thread(charge.statement, connection.files)
-    told = await ask_releases(connection.config, connection.files, reader, writer, own=own)
-    for line in await asyncio.to_thread(charge.enter_earlier, told, connection.server):
+    known = await ask_releases(
+        connection.config, connection.files, reader=reader, writer=writer, own=own
+    )
+    for line in await asyncio.to_thread(charge.enter_earlier, known, connection.server):
         connection.progress.event("adopted", line)
 
 

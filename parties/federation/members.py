@@ -125,7 +125,8 @@ class ClientsSetup:
         rejected: Receives each rejection.
         enrolment: Decides on refusals.
         known: Numbers of the participants of earlier attempts.
-        told: Returns the statements that are known of a certificate's key (DER), in JSON; blocks, may raise StoreError.
+        statements: Returns the statements that are known of a certificate's key (DER), in JSON; blocks, may raise
+            StoreError.
     """
 
     config: Config
@@ -137,7 +138,7 @@ class ClientsSetup:
     rejected: OnRejection = ignore_rejection
     enrolment: Enrollment | None = None
     known: Collection[int] = ()
-    told: Callable[[bytes], bytes] = lambda certificate: b"[]"
+    statements: Callable[[bytes], bytes] = lambda certificate: b"[]"
 
 
 class ConnectedClients:
@@ -178,7 +179,7 @@ class ConnectedClients:
         self._enrolment = setup.enrolment or Enrollment(config.owners, config.clients)
         self._known = set(setup.known)
         self._rejected = setup.rejected
-        self._told = setup.told
+        self._statements = setup.statements
 
     async def __aenter__(self) -> Self:
         raise NotImplementedError("what carries the messages opens itself")
@@ -259,11 +260,11 @@ class ConnectedClients:
         """Returns the answer to the question ``data`` of a participant, and its statement, "" without a valid one."""
         own = statement_for(self._config, certificate, data[HEADER_BYTES:])
         try:
-            told = await asyncio.to_thread(self._told, certificate)
+            known = await asyncio.to_thread(self._statements, certificate)
         except StoreError as error:
             # Participants do not learn the server's paths.
             return RefusalMessage(Refusal.FAILED, error.message).message().pack(), ""
-        return FederationMessage(MessageKind.RELEASES, 0, told).pack(), own
+        return FederationMessage(MessageKind.RELEASES, 0, known).pack(), own
 
     async def admit_client(
         self,

@@ -91,7 +91,7 @@ class ParticipantCharge:
             return b""
         return ReleaseStatement(self.account.release, self.submission).sign(files)
 
-    def enter_earlier(self, told: Sequence[ReleaseStatement], server: str) -> list[str]:
+    def enter_earlier(self, known: Sequence[ReleaseStatement], server: str) -> list[str]:
         """Charges what ``server`` has told and the budget lacks; returns sentences about it. Call it before ``before``.
 
         Raises BudgetExceeded if this run cannot be charged any more; StoreError if nobody can tell who pays.
@@ -99,7 +99,7 @@ class ParticipantCharge:
         if self.account is None:
             return []
         budget, source, lines = self.account.budget, self.account.source, []
-        for item in missing_releases(budget.path, told, server):
+        for item in missing_releases(budget.path, known, server):
             facts = (item.release, item.submission)
             if item.release.config == self.account.release.config:
                 # Of this run: this table's populations pay.

@@ -33,9 +33,9 @@ from parties.storage.told_releases import ToldReleases
 async def ask_releases(
     config: Config,
     files: CertificateFiles,
+    *,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    *,
     own: bytes = b"",
 ) -> list[ReleaseStatement]:
     """Returns the statements of the certificate's key that the server tells; ``own`` is the one of this run, signed.
@@ -82,10 +82,10 @@ async def ask_server_releases(
         meaning = tls.explain_tls_error(error, server) or str(error) or "no answer in time"
         return ToldReleases((), (), {server: meaning})
     try:
-        told = await ask_releases(config, files, reader, writer)
+        known = await ask_releases(config, files, reader=reader, writer=writer)
     except FrameTransportError as error:
         return ToldReleases((), (), {server: str(error)})
     finally:
         await close_writer(writer)
-    missing = await asyncio.to_thread(missing_releases, budget, told, server)
+    missing = await asyncio.to_thread(missing_releases, budget, known, server)
     return ToldReleases(tuple(missing), (server,), {})

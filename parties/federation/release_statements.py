@@ -118,16 +118,16 @@ def statements_in(body: bytes, participant: Signatory, server: str) -> list[Rele
 
 
 def missing_releases(
-    budget: Path, told: Sequence[ReleaseStatement], server: str
+    budget: Path, known: Sequence[ReleaseStatement], server: str
 ) -> list[EarlierRelease]:
     """Returns the releases that ``server`` has told and the budget lacks.
 
     A charge that was given back by a server's signature is not lacking: one server's word does not enter it again.
     Blocks. Raises StoreError.
     """
-    known = OwnerBudget(budget) if told and budget.exists() else None
+    found = OwnerBudget(budget) if known and budget.exists() else None
     return [
         EarlierRelease(item.release, item.submission, (server,))
-        for item in told
-        if known is None or known.lacks(item.release.config, item.submission, sure=False)
+        for item in known
+        if found is None or found.lacks(item.release.config, item.submission, sure=False)
     ]

@@ -198,7 +198,7 @@ class _Attempt:
             rejected=session.status.rejected,
             enrolment=enrolment,
             known=self.run.known,
-            told=partial(told_statements, session.registered.register),
+            statements=partial(told_statements, session.registered.register),
         )
         members = session.members = meet(setup)
         watch_members(session.status, members)

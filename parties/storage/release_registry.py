@@ -6,9 +6,9 @@ its first release. Studies are identified by configuration and server, and their
 moved folder keeps its identity, and an old copy lacks charges that the registry has. A second release of a
 configuration would have fresh noise that no owner has paid for; it needs a new configuration, which owners charge anew.
 
-With a release come the submissions in it, as their owners signed them, or statements of a federation's participants, and
-the agreed configuration: ``released_to`` returns those of an owner's key over all studies, for a budget that was put
-back from an older copy.
+With a release come the submissions in it, as their owners signed them, or statements of a federation's participants,
+and the agreed configuration: ``released_to`` returns those of an owner's key over all studies, for a budget that was
+put back from an older copy.
 
 All values here are public; paths are for the operator only. A transaction is durable at its end. Known limits: without
 the file, or on another host, earlier releases are unknown; the owners' budgets (`parties.storage.owner_budget`) and the
@@ -40,7 +40,8 @@ _SCHEMA = (
     key TEXT NOT NULL, config TEXT NOT NULL, upload TEXT NOT NULL, PRIMARY KEY (key, config, upload)) STRICT""",
     """CREATE TABLE IF NOT EXISTS agreed (config TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT""",
 )
-"""``signed`` has released uploads and statements by the hash of their owner's key, ``agreed`` the configurations that they are for.
+"""``signed`` has released uploads and statements by the hash of their owner's key, ``agreed`` the configurations that
+they are for.
 
 Older files have neither, and get both when they are opened: nothing is told of their studies.
 """
