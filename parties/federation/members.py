@@ -456,6 +456,11 @@ class ClientExchange:
         """See ``Channel``."""
         return self._clients.names[self.numbers[client]]
 
+    def statement(self, client: int) -> tuple[bytes, str] | None:
+        """Returns a participant's certificate and its statement, though it may have left; None without one."""
+        member = self._members[client]
+        return (member.certificate, member.statement) if member and member.statement else None
+
     def post(self, client: int, message: bytes) -> None:
         """See ``Channel``."""
         member = self._members[client]

@@ -1,8 +1,8 @@
 """A participant's signed statements of what it releases in a study, which its server keeps and tells it later.
 
 Before it joins, a participant signs a ``ReleaseStatement``: the most that this participation may cost, and the name of
-its ledger. The server keeps it in its release registry, by the hash of the participant's key, before it asks the
-participant for anything. To a participant that asks (RELEASES), the server tells the statements of the key that its
+its ledger. Once the participant has sent anything of its table, the server keeps that in its release registry, by the
+hash of the participant's key, before a sum is unmasked and before it uses answers that it can read. To a participant that asks (RELEASES), the server tells the statements of the key that its
 connection has proved, of all studies in that registry. The participant believes its own signature alone: a lying server
 can withhold, and can show a statement of a run that released nothing, but it can invent no study and no cost. Nothing
 here is secret to that participant and its server. A statement is a JSON object

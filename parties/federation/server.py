@@ -241,7 +241,9 @@ class _Attempt:
             await attendance.round(number)
             status.enter(Phase.COMPUTING)
 
-        self.sums = SecureSums(session.config, members, record, wait=wait)
+        self.sums = SecureSums(
+            session.config, members, record, wait=wait, keep=session.keep_statements
+        )
         computed = await self.run.compute(self.sums, self.ledger, heartbeat)
         record.transcript.note(transcript_schema.FINISHED, **computed.note)
         # The goodbye comes before the result, which counts its bytes too.

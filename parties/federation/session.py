@@ -7,7 +7,7 @@ contents of the transcript.
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -123,13 +123,18 @@ class FederationSession:
         return len(self.before.entries) + self.requested.count
 
     def _release(self) -> None:
-        """Registers that something of the connected participants is about to be released, with their statements."""
-        present = list(self.members.present.values()) if self.members else []
-        said = {(member.certificate, member.statement) for member in present if member.statement}
-        if new := sorted(said - self._stated):
-            self.registered.keep(signed_statements(self.config, new))
-            self._stated |= said
+        """Registers that something of the connected participants is about to be released."""
+        present = self.members.present.values() if self.members else ()
         self.registered.release([member.name for member in present], self._releases)
+
+    def keep_statements(self, said: Collection[tuple[bytes, str]]) -> None:
+        """Enters participants' certificates and statements in the registry, those that it does not have yet.
+
+        Raises StoreError.
+        """
+        if new := sorted(set(said) - self._stated):
+            self.registered.keep(signed_statements(self.config, new))
+            self._stated.update(new)
 
     def close(self, reason: str | None = None) -> None:
         """Closes the transcript, if one is open, with the ``reason`` of a failure. Raises StoreError."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ import parties.federation.server
 from mechanisms.errors import BudgetExceeded, RoundLost
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
+from parties.federation.members import ClientExchange
 from parties.federation.release_question import ask_server_releases
 from parties.federation.release_statements import (
     ReleaseStatement,
@@ -22,6 +24,7 @@ from parties.federation.release_statements import (
     statements_in,
     told_statements,
 )
+from parties.federation.secure_sum import SecureSums
 from parties.foundation.errors import FederationProtocolError
 from parties.foundation.exit_codes import Status
 from parties.identity.signing import signatory_of
@@ -29,6 +32,7 @@ from parties.identity.tls import certificate_bytes, make_certificates
 from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget
 from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry
+from secagg import wire
 from tests.parties.silos_support import NAMES, SERVER, leaving
 from tests.parties.test_charge_endings import METHODS, Certificates, Run
 
@@ -151,6 +155,41 @@ async def test_join_of_the_same_study_charges_again_before_anything_is_sent(
     (after,) = run.budget(OWN).datasets()[0].runs
     assert (after.release, after.submission) == (before.release, before.submission)
     assert run.state(NAMES[4]) is None
+
+
+async def test_statements_of_a_study_that_opened_nothing_are_not_kept(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Two of six leave before their masked vectors, and the sum is given up: the others' charges come back."""
+    run = Study("tails", certificates, tmp_path, "one", **{"silos.minimum": 5})
+    found = await run.play(*NAMES[:4], leaving=dict.fromkeys(NAMES[4:], "secagg.inbox"))
+    assert found.states == dict.fromkeys(NAMES[:4], ChargeState.RETURNED)
+    registry = ReleaseRegistry(run.register)
+    for name in NAMES:
+        assert told_statements(registry, certificate_bytes(certificates[name])) == b"[]"
+
+
+def test_statement_of_one_that_leaves_after_its_masked_vector_is_kept(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The sum has its numbers."""
+    run = Study("tails", certificates, tmp_path, "one", **{"silos.minimum": 5})
+    own = certificate_bytes(certificates[OWN])
+    exchange = ClientExchange(SimpleNamespace(present={}), (), None)  # type: ignore[arg-type]
+    exchange.numbers, gone = (0,), SimpleNamespace(certificate=own, statement="said")
+    exchange._members = [gone]  # type: ignore[list-item]
+    kept: list[object] = []
+    members = SimpleNamespace(present={})
+    sums = SecureSums(
+        run.config, members, None, wait=None, keep=lambda said: kept.append(set(said))
+    )  # type: ignore[arg-type]
+    masked, unmasking = (
+        wire.MAGIC + bytes([0, kind]) for kind in (wire.Kind.MASKED, wire.Kind.REVEAL)
+    )
+    sums._received(exchange, 0, masked)
+    assert kept == []
+    sums._received(exchange, 0, unmasking)
+    assert kept == [{(own, "said")}]
 
 
 @pytest.mark.parametrize("method", METHODS)
