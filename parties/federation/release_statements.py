@@ -2,10 +2,11 @@
 
 Before it joins, a participant signs a ``ReleaseStatement``: the most that this participation may cost, and the name of
 its ledger. Once the participant has sent anything of its table, the server keeps that in its release registry, by the
-hash of the participant's key, before a sum is unmasked and before it uses answers that it can read. To a participant that asks (RELEASES), the server tells the statements of the key that its
-connection has proved, of all studies in that registry. The participant believes its own signature alone: a lying server
-can withhold, and can show a statement of a run that released nothing, but it can invent no study and no cost. Nothing
-here is secret to that participant and its server. A statement is a JSON object
+hash of the participant's key, before a sum is unmasked and before it uses answers that it can read. To a participant
+that asks (RELEASES), the server tells the statements of the key that its connection has proved, of all studies in that
+registry. The participant believes its own signature alone: a lying server can withhold, and can show a statement of a
+run that released nothing, but it can invent no study and no cost. Nothing here is secret to that participant and its
+server. A statement is a JSON object
 
     statement (text that is signed: a release and its submission, in JSON) | signature (Base64)
 """

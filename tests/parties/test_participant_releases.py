@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,9 @@ import parties.federation.server
 from mechanisms.errors import BudgetExceeded, RoundLost
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
+from parties.config import Config
 from parties.federation.members import ClientExchange
+from parties.federation.messages import FederationMessage, MessageKind
 from parties.federation.release_question import ask_server_releases
 from parties.federation.release_statements import (
     ReleaseStatement,
@@ -169,6 +172,14 @@ async def test_statements_of_a_study_that_opened_nothing_are_not_kept(
         assert told_statements(registry, certificate_bytes(certificates[name])) == b"[]"
 
 
+def secure_sums(config: Config, kept: list[object]) -> SecureSums:
+    """Sums without participants; ``kept`` gets all that is kept."""
+    nothing: Any = SimpleNamespace(present={})
+    return SecureSums(
+        config, nothing, nothing, wait=nothing, keep=lambda said: kept.append(set(said))
+    )
+
+
 def test_statement_of_one_that_leaves_after_its_masked_vector_is_kept(
     tmp_path: Path, certificates: Certificates
 ) -> None:
@@ -179,10 +190,7 @@ def test_statement_of_one_that_leaves_after_its_masked_vector_is_kept(
     exchange.numbers, gone = (0,), SimpleNamespace(certificate=own, statement="said")
     exchange._members = [gone]  # type: ignore[list-item]
     kept: list[object] = []
-    members = SimpleNamespace(present={})
-    sums = SecureSums(
-        run.config, members, None, wait=None, keep=lambda said: kept.append(set(said))
-    )  # type: ignore[arg-type]
+    sums = secure_sums(run.config, kept)
     masked, unmasking = (
         wire.MAGIC + bytes([0, kind]) for kind in (wire.Kind.MASKED, wire.Kind.REVEAL)
     )
@@ -310,3 +318,25 @@ def test_answer_that_is_no_list_is_refused(body: bytes, certificates: Certificat
     own = signatory_of(certificate_bytes(certificates[OWN]))
     with pytest.raises(FederationProtocolError, match="tells releases that are no"):
         statements_in(body, own, SERVER)
+
+
+async def test_statements_of_readable_answers_are_kept_before_they_are_used(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    config = Study("flaim", certificates, tmp_path, "one").config
+    choices = FederationMessage(MessageKind.CHOICES, 1, b"sealed").pack()
+    said = [(b"certificate", f"said by {client}") for client in range(3)]
+    waiting: list[tuple[int, bytes | None]] = [(0, choices), (1, choices), (2, None)]
+
+    async def receive() -> tuple[int, bytes | None]:
+        return waiting.pop(0)
+
+    exchange = SimpleNamespace(
+        present=range(3), numbers=range(3), receive=receive, name=str, statement=said.__getitem__
+    )
+    kept: list[object] = []
+    sums = secure_sums(config, kept)
+    sums.dropped = lambda *rest: None  # type: ignore[method-assign]
+    found = [position async for position, _ in sums.answers(exchange, "choices")]  # type: ignore[arg-type]
+    assert found == [0, 1]
+    assert kept == [set(said[:2])]
