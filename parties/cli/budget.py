@@ -18,14 +18,11 @@ from parties.cli.options import (
 )
 from parties.cli.runtime import common_options, run_supervised
 from parties.config import load_config
+from parties.federation.release_question import ask_server_releases
 from parties.foundation.errors import SubmitError
 from parties.foundation.times import iso_time
 from parties.local.processes import Supervision
-from parties.mpc.submission.earlier_releases import (
-    EarlierRelease,
-    ToldReleases,
-    ask_earlier_releases,
-)
+from parties.mpc.submission.earlier_releases import ask_earlier_releases
 from parties.session.owner import owner_files
 from parties.storage.owner_budget import OwnerBudget
 from parties.storage.population_budget import (
@@ -44,6 +41,7 @@ from parties.storage.populations import (
     this_user,
 )
 from parties.storage.refresh import Refreshes, forecast_refreshes
+from parties.storage.told_releases import EarlierRelease, ToldReleases
 from parties.storage.user_paths import budget_path
 
 
@@ -158,16 +156,19 @@ def reconcile(
 
     For a budget that was put back from a copy, or begun anew. Servers show what you signed then, so that none of them
     can invent a study or a cost. With several populations, say whose table a run had; `join` asks the servers as well.
+    The one server of FLAIM and of silos answers while it runs a study.
     """
     if population is not None and new_population is not None:
         raise click.UsageError("give one of --population and --new-population")
     word, path = owners_word(population, new_population, by), budget_path(budget)
     loaded = load_config(config)
-    loaded.require_parties()
+    if loaded.federation is None:
+        loaded.require_parties()
     own = owner_files(loaded, **files)
 
     async def ask(supervision: Supervision) -> ToldReleases:
-        return await ask_earlier_releases(loaded, own, path)
+        ask_servers = ask_earlier_releases if loaded.federation is None else ask_server_releases
+        return await ask_servers(loaded, own, path)
 
     answers = run_supervised(ask, watch_stdin=False, events=None)
     if not answers.answered:

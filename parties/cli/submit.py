@@ -22,7 +22,7 @@ from parties.foundation.exit_codes import Status, Stopped
 from parties.local.processes import Supervision
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
-from parties.mpc.submission.earlier_releases import ToldReleases, ask_earlier_releases
+from parties.mpc.submission.earlier_releases import ask_earlier_releases
 from parties.mpc.submission.participation import (
     preview_rows,
     refunds_of,
@@ -57,6 +57,7 @@ from parties.mpc.submission.withdrawal_client import WithdrawalProgress
 from parties.session.owner import DataOwner
 from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import BudgetQuote, OwnerBudget
+from parties.storage.told_releases import ToldReleases
 
 _WIDTH = 40
 

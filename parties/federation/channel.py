@@ -24,6 +24,7 @@ from parties.federation.messages import (
     refused_error,
 )
 from parties.federation.participant_charge import ParticipantCharge
+from parties.federation.release_question import ask_releases
 from parties.foundation.errors import (
     FederationProtocolError,
     FrameConnectError,
@@ -239,8 +240,10 @@ async def _greet(
         version(),
         connection.card,
     )
-    await _write(connection, writer, FederationMessage(MessageKind.HELLO, 0, hello.pack()).pack())
     try:
+        await _enter_earlier(connection, reader, writer)
+        greeting = FederationMessage(MessageKind.HELLO, 0, hello.pack()).pack()
+        await _write(connection, writer, greeting)
         limit, idle_timeout_s = MAX_TERMS_BYTES + HEADER_BYTES, connection.config.timeouts.receive_s
         data, differences = await _read(connection, reader, limit, idle_timeout_s), ""
         if FederationMessage.unpack(data, connection.server).kind is MessageKind.TERMS:
@@ -270,6 +273,21 @@ async def _greet(
     connection.progress.event(
         "joined", f"{name} has joined run {connection.config.run.id}", client=name
     )
+
+
+async def _enter_earlier(
+    connection: ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Charges what the server has kept of this participant's key and its budget lacks; tells it of this run."""
+    charge = connection.charge
+    if charge.account is None:
+        return
+    own = await asyncio.to_thread(charge.statement, connection.files)
+    known = await ask_releases(
+        connection.config, connection.files, reader=reader, writer=writer, own=own
+    )
+    for line in await asyncio.to_thread(charge.enter_earlier, known, connection.server):
+        connection.progress.event("adopted", line)
 
 
 async def _read(

@@ -30,6 +30,7 @@ from parties.federation.key_directory import (
     pack_members,
 )
 from parties.federation.messages import (
+    HEADER_BYTES,
     KEY_BYTES,
     MAX_TERMS_BYTES,
     SMALL_MESSAGE_BYTES,
@@ -42,6 +43,7 @@ from parties.federation.messages import (
     is_secagg_message,
     pack_reason,
 )
+from parties.federation.release_statements import statement_for
 from parties.federation.sum_parameters import is_malicious
 from parties.federation.transcript_schema import JOINED, LEFT, REFUSED
 from parties.federation.unopened import UnopenedSigner
@@ -87,7 +89,8 @@ class ConnectedClient:
     """A connected participant.
 
     ``limit`` is the maximum size of its next message, in bytes; ``round`` is its current round; ``shown`` holds the
-    other participants' cards that the server has sent to it.
+    other participants' cards that the server has sent to it. ``statement`` is its signed statement of what it releases
+    in this run, "" without one.
     """
 
     number: int
@@ -100,6 +103,7 @@ class ConnectedClient:
     round: int | None = None
     exchange: "ClientExchange | None" = None
     shown: dict[int, SignedClientKey] = field(default_factory=dict)
+    statement: str = ""
 
 
 class TurnedAwayError(FederationProtocolError):
@@ -121,6 +125,8 @@ class ClientsSetup:
         rejected: Receives each rejection.
         enrolment: Decides on refusals.
         known: Numbers of the participants of earlier attempts.
+        statements: Returns the statements that are known of a certificate's key (DER), in JSON; blocks, may raise
+            StoreError.
     """
 
     config: Config
@@ -132,6 +138,7 @@ class ClientsSetup:
     rejected: OnRejection = ignore_rejection
     enrolment: Enrollment | None = None
     known: Collection[int] = ()
+    statements: Callable[[bytes], bytes] = lambda certificate: b"[]"
 
 
 class ConnectedClients:
@@ -172,6 +179,7 @@ class ConnectedClients:
         self._enrolment = setup.enrolment or Enrollment(config.owners, config.clients)
         self._known = set(setup.known)
         self._rejected = setup.rejected
+        self._statements = setup.statements
 
     async def __aenter__(self) -> Self:
         raise NotImplementedError("what carries the messages opens itself")
@@ -248,8 +256,25 @@ class ConnectedClients:
         body = pack_members(members)
         self.post(member, FederationMessage(MessageKind.MEMBERS, member.round or 0, body).pack())
 
+    async def answer_question(self, certificate: bytes, data: bytes) -> tuple[bytes, str]:
+        """Returns the answer to the question ``data`` of a participant, and its statement, "" without a valid one."""
+        own = statement_for(self._config, certificate, data[HEADER_BYTES:])
+        try:
+            known = await asyncio.to_thread(self._statements, certificate)
+        except StoreError as error:
+            # Participants do not learn the server's paths.
+            return RefusalMessage(Refusal.FAILED, error.message).message().pack(), ""
+        return FederationMessage(MessageKind.RELEASES, 0, known).pack(), own
+
     async def admit_client(
-        self, name: str, certificate: bytes, data: bytes, link: ClientChannel, *, remote: str = ""
+        self,
+        name: str,
+        certificate: bytes,
+        data: bytes,
+        link: ClientChannel,
+        *,
+        remote: str = "",
+        statement: str = "",
     ) -> ConnectedClient | list[bytes]:
         """Returns the new member for the greeting ``data``, or the messages that refuse it.
 
@@ -279,7 +304,7 @@ class ConnectedClients:
         self.received[number] += len(data) + SIZE_BYTES
         self._log.connection(name=name, certificate=certificate, what=JOINED)
         self._log.message(sent=False, client=number, round=None, data=data, key=member.key)
-        link.member = member
+        link.member, member.statement = member, statement
         welcome = Welcome(number, len(self.names), member.key)
         self.present[number] = member
         self._known.add(number)
@@ -430,6 +455,11 @@ class ClientExchange:
     def name(self, client: int) -> str:
         """See ``Channel``."""
         return self._clients.names[self.numbers[client]]
+
+    def statement(self, client: int) -> tuple[bytes, str] | None:
+        """Returns a participant's certificate and its statement, though it may have left; None without one."""
+        member = self._members[client]
+        return (member.certificate, member.statement) if member and member.statement else None
 
     def post(self, client: int, message: bytes) -> None:
         """See ``Channel``."""

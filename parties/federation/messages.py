@@ -3,7 +3,7 @@
 Frames on the connection are those of `parties.network.frames`: a size in 4 bytes, then one message. A
 ``FederationMessage`` is
 
-    "FLAM" | version 5 | kind 1 | round 4 | body
+    "FLAM" | version 6 | kind 1 | round 4 | body
 
 with big-endian integers. In a round of FLAIM a sampled client receives BRIEF and answers CHOICES; for each sum it
 receives LAYOUT and then the messages of one SecAgg session, ANNOUNCE to FINISHED. With `grouping = "query"` a query's
@@ -15,6 +15,10 @@ Between silos REQUEST replaces LAYOUT, and RESULT, which is public, comes before
 `mechanisms.flaim_messages` are that module's own.
 
 UNOPENED comes before REFUSED, where the server signs that nothing was opened (`parties.federation.unopened`).
+
+Before HELLO a participant may ask, once a connection, with RELEASES, whose body is its signed statement of what this
+run may release, or nothing; the server answers with RELEASES, the statements of the participant's key that it has kept
+(`parties.federation.release_statements`). Neither is in a transcript.
 
 A REFUSED's body is one byte for programs, then words for people. The byte determines the participant's exit status;
 nothing depends on the words. An error that was not made for participants is sent as its class name alone.
@@ -39,7 +43,7 @@ from protocols.sealing import PUBLIC_BYTES, BoxKey, SealTo
 from secagg import wire
 
 MAGIC = b"FLAM"
-VERSION = 5
+VERSION = 6
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
 MAX_TERMS_BYTES = 1 << 20
@@ -72,6 +76,7 @@ class MessageKind(enum.IntEnum):
     REQUEST = 13
     RESULT = 14
     UNOPENED = 15
+    RELEASES = 16
 
 
 POSITION_BYTES = 4
@@ -106,6 +111,11 @@ class FederationMessage:
             return cls(MessageKind(kind), number, data[HEADER_BYTES:])
         except ValueError:
             raise FederationProtocolError(peer, f"a message of unknown kind {kind}") from None
+
+
+def is_releases_question(data: bytes) -> bool:
+    """True if the message asks for releases."""
+    return data[:HEADER_BYTES] == FederationMessage(MessageKind.RELEASES, 0).pack()
 
 
 def is_secagg_message(data: bytes) -> bool:

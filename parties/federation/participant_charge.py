@@ -13,11 +13,12 @@ Secret: nothing. Known limits: a participant that has lost the server for good d
 charge stays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from parties.config import Config
+from parties.config import CertificateFiles, Config
 from parties.federation.messages import FederationMessage, MessageKind, is_secagg_message
+from parties.federation.release_statements import ReleaseStatement, missing_releases
 from parties.federation.unopened import unopened_proof
 from parties.foundation.errors import CertificateError, FederationProtocolError, StoreError
 from parties.storage.charge_state import ChargeState
@@ -83,6 +84,34 @@ class ParticipantCharge:
         if self.account is not None:
             self.check_ledger()
             self._dataset = self.account.intend(self.submission)
+
+    def statement(self, files: CertificateFiles) -> bytes:
+        """Returns the signed statement of what this participation may cost, b"" if it is not charged."""
+        if self.account is None:
+            return b""
+        return ReleaseStatement(self.account.release, self.submission).sign(files)
+
+    def enter_earlier(self, known: Sequence[ReleaseStatement], server: str) -> list[str]:
+        """Charges what ``server`` has told and the budget lacks; returns sentences about it. Call it before ``before``.
+
+        Raises BudgetExceeded if this run cannot be charged any more; StoreError if nobody can tell who pays.
+        """
+        if self.account is None:
+            return []
+        budget, source, lines = self.account.budget, self.account.source, []
+        for item in missing_releases(budget.path, known, server):
+            facts = (item.release, item.submission)
+            if item.release.config == self.account.release.config:
+                # Of this run: this table's populations pay.
+                names = budget.adopt(source, *facts, sure=False)
+            else:
+                names = budget.adopt_earlier(*facts, source, sure=False, of_source=False)
+            lines.append(
+                f"{budget.path} had no charge for {item.text} with your key; it is charged to {names}"
+            )
+        if lines:
+            self.intend()
+        return lines
 
     def due(self, message: bytes) -> bool:
         """Returns true if ``before`` has anything to do for this message."""

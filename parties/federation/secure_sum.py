@@ -3,7 +3,8 @@
 In ``SecureSums`` each sum is a SecAgg session of its own among the requested participants, with fresh keys, over their
 existing connections. A participant that leaves, misses a deadline or breaks the protocol has dropped out of the round
 without further waiting, and may be in the next one. A sum with too few survivors is given up: nothing of it is
-revealed, and its charge stays spent. ``SumChannel`` is the `secagg.server.Channel` of a sum.
+revealed, and its charge stays spent. Before anything is opened the statements of those that have sent anything of their
+tables are kept (`parties.federation.release_statements`). ``SumChannel`` is the `secagg.server.Channel` of a sum.
 
 Secret: with noise by the server this process sees each sum before its noise. Public: the sums with their noise.
 """
@@ -12,8 +13,9 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from parties.config import Config
 from parties.federation import transcript_schema
@@ -44,11 +46,11 @@ class SumChannel:
         self,
         exchange: ClientExchange,
         dropped: Callable[[ClientExchange, int, str], None],
-        received: Callable[[bytes], None] = lambda data: None,
+        received: Callable[[int, bytes], None] = lambda client, data: None,
     ) -> None:
         """``dropped`` is called once for each participant that has dropped out, with its id and the reason.
 
-        ``received`` is called with each message of a participant.
+        ``received`` is called with each message of a participant and its id.
         """
         self._dropped = dropped
         self._received = received
@@ -70,7 +72,7 @@ class SumChannel:
         if data is not None:
             reason = give_up_reason(data, self.name(client)) or ""
             if not reason:
-                self._received(data)
+                self._received(client, data)
                 return client, data
         self._note_dropped(client, reason)
         return client, None
@@ -135,8 +137,14 @@ class SecureSums:
         record: FederationTranscript,
         *,
         wait: Callable[[int], Awaitable[None]],
+        keep: Callable[[Collection[tuple[bytes, str]]], None] = lambda said: None,
     ) -> None:
-        """``wait`` waits for enough participants before a round."""
+        """Prepares the sums of an attempt.
+
+        Args:
+            wait: Waits for enough participants before a round.
+            keep: Keeps certificates and statements of participants, durably, before anything of theirs is opened.
+        """
         self.tally = SumTally()
         self.opened = False
         self.config = config
@@ -149,6 +157,9 @@ class SecureSums:
         # Certificates of the round's participants, by number.
         self._certificates: dict[int, bytes] = {}
         self._dropped: set[int] = set()
+        self._keep = keep
+        # Certificates and statements of those that have sent anything of their tables.
+        self._sent: set[tuple[bytes, str]] = set()
 
     def begin_round(self, round: int, numbers: Sequence[int]) -> None:
         """Records that the connected participants ``numbers`` take part in ``round``."""
@@ -188,7 +199,7 @@ class SecureSums:
             exchange.post(position, task.pack())
         exchange.allow(wire.max_body(parameters) + wire.OVERHEAD_BYTES)
         server = SecAggServer(parameters, roster=roster)
-        channel = SumChannel(exchange, self.dropped, self._note_opened)
+        channel = SumChannel(exchange, self.dropped, partial(self._received, exchange))
         await run_secagg_session(server, channel, present=exchange.present, stage_s=self._stage_s)
         tally, survivors = self.tally, len(server.survivors)
         shape = SumShape.of(parameters, len(body))
@@ -212,7 +223,8 @@ class SecureSums:
                 for position in sorted(waiting):
                     late = f"sent no {what} within {self._stage_s:g} s"
                     self.expel(exchange, position, FrameTimeout(exchange.name(position), late))
-                return
+                waiting.clear()
+                continue
             if position not in waiting:
                 if data is not None:
                     error = FederationProtocolError(exchange.name(position), "answered twice")
@@ -224,12 +236,23 @@ class SecureSums:
             elif reason := give_up_reason(data, exchange.name(position)):
                 self.dropped(exchange, position, reason)
             else:
-                self._note_opened(data)
+                self._note_sent(exchange, position, data)
                 yield position, data
+        self._keep(self._sent)
 
-    def _note_opened(self, data: bytes) -> None:
-        """Notes a message of a participant after which an opening cannot be ruled out."""
-        self.opened = self.opened or state_before(data) is ChargeState.RELEASED
+    def _received(self, exchange: ClientExchange, position: int, data: bytes) -> None:
+        """Handles a message of a sum; the statements are kept before the first one that unmasks it."""
+        if self._note_sent(exchange, position, data):
+            self._keep(self._sent)
+
+    def _note_sent(self, exchange: ClientExchange, position: int, data: bytes) -> bool:
+        """Notes a message of a participant; returns true if an opening cannot be ruled out after it."""
+        state = state_before(data)
+        if state is not None and (said := exchange.statement(position)) is not None:
+            self._sent.add(said)
+        released = state is ChargeState.RELEASED
+        self.opened = self.opened or released
+        return released
 
     def expel(self, exchange: ClientExchange, position: int, error: Exception) -> None:
         """Disconnects a participant that broke the protocol or a deadline."""

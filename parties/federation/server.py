@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ from parties.federation import transcript_schema
 from parties.federation.attendance import Attendance
 from parties.federation.members import ClientsSetup, ConnectedClients, ConnectedClientsFactory
 from parties.federation.messages import refusal_of
+from parties.federation.release_statements import told_statements
 from parties.federation.result import RESULT, server_document
 from parties.federation.secure_sum import SecureSums
 from parties.federation.session import FederationSession, open_session
@@ -196,6 +198,7 @@ class _Attempt:
             rejected=session.status.rejected,
             enrolment=enrolment,
             known=self.run.known,
+            statements=partial(told_statements, session.registered.register),
         )
         members = session.members = meet(setup)
         watch_members(session.status, members)
@@ -238,7 +241,9 @@ class _Attempt:
             await attendance.round(number)
             status.enter(Phase.COMPUTING)
 
-        self.sums = SecureSums(session.config, members, record, wait=wait)
+        self.sums = SecureSums(
+            session.config, members, record, wait=wait, keep=session.keep_statements
+        )
         computed = await self.run.compute(self.sums, self.ledger, heartbeat)
         record.transcript.note(transcript_schema.FINISHED, **computed.note)
         # The goodbye comes before the result, which counts its bytes too.

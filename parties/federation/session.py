@@ -7,7 +7,7 @@ contents of the transcript.
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -16,6 +16,7 @@ from mechanisms.accounting import LedgerEntry
 from parties.config import CertificateFiles, Config
 from parties.federation.members import ConnectedClients
 from parties.federation.messages import refusal_of
+from parties.federation.release_statements import signed_statements
 from parties.federation.shown_status import watch_orders, watch_run
 from parties.federation.transcript import FederationTranscript
 from parties.foundation.errors import StoreError
@@ -72,6 +73,8 @@ class FederationSession:
     members: ConnectedClients | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _record: FederationTranscript | None = None
+    _stated: set[tuple[bytes, str]] = field(default_factory=set)
+    """Participants' certificates and statements that the registry has of this attempt."""
 
     def begin(
         self, protocol: str, facts: Mapping[str, Value], naming: Callable[[bytes], str]
@@ -123,6 +126,15 @@ class FederationSession:
         """Registers that something of the connected participants is about to be released."""
         present = self.members.present.values() if self.members else ()
         self.registered.release([member.name for member in present], self._releases)
+
+    def keep_statements(self, said: Collection[tuple[bytes, str]]) -> None:
+        """Enters participants' certificates and statements in the registry, those that it does not have yet.
+
+        Raises StoreError.
+        """
+        if new := sorted(set(said) - self._stated):
+            self.registered.keep(signed_statements(self.config, new))
+            self._stated.update(new)
 
     def close(self, reason: str | None = None) -> None:
         """Closes the transcript, if one is open, with the ``reason`` of a failure. Raises StoreError."""

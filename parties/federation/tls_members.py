@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from parties.federation.members import ClientsSetup, ConnectedClient, ConnectedClients
-from parties.federation.messages import SMALL_MESSAGE_BYTES
+from parties.federation.messages import SMALL_MESSAGE_BYTES, is_releases_question
 from parties.foundation.errors import (
     CertificateError,
     ConfigError,
@@ -150,9 +150,19 @@ class TlsClients(ConnectedClients):
         connection = writer.get_extra_info("ssl_object")
         name, certificate = tls.peer_name(connection), connection.getpeercert(binary_form=True)
         data = await read_frame(reader, name, limit=SMALL_MESSAGE_BYTES, timeout_s=self.stage_s)
+        statement = ""
+        if is_releases_question(data):
+            answer, statement = await self.answer_question(certificate, data)
+            await write_frame(writer, answer, name, timeout_s=self.stage_s)
+            data = await read_frame(reader, name, limit=SMALL_MESSAGE_BYTES, timeout_s=self.stage_s)
         remote = str((writer.get_extra_info("peername") or [""])[0])
         found = await self.admit_client(
-            name, certificate, data, _TlsChannel(self, writer), remote=remote
+            name,
+            certificate,
+            data,
+            _TlsChannel(self, writer),
+            remote=remote,
+            statement=statement,
         )
         if isinstance(found, list):
             for answer in found:

@@ -92,6 +92,20 @@ class Issuer:
         return found, Signatory(name, key)
 
 
+def signatory_of(certificate: bytes) -> Signatory:
+    """Returns the owner with this certificate (DER), verified before, as a signer whatever its name.
+
+    Raises CertificateError.
+    """
+    try:
+        key = certificate_from_der(certificate).public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise CertificateError("the certificate cannot be read") from error
+    if not isinstance(key, PublicKey):
+        raise CertificateError("the certificate has a key of another kind")
+    return Signatory("this owner", key)
+
+
 def pinned_signatory(pinned: PinnedKey, public_key: bytes) -> Signatory:
     """Returns the server with the ``public_key`` (SubjectPublicKeyInfo, DER).
 

@@ -6,8 +6,9 @@ its first release. Studies are identified by configuration and server, and their
 moved folder keeps its identity, and an old copy lacks charges that the registry has. A second release of a
 configuration would have fresh noise that no owner has paid for; it needs a new configuration, which owners charge anew.
 
-With a release come the submissions in it, as their owners signed them, and the agreed configuration: ``released_to``
-returns those of an owner's key over all studies, for a budget that was put back from an older copy.
+With a release come the submissions in it, as their owners signed them, or statements of a federation's participants,
+and the agreed configuration: ``released_to`` returns those of an owner's key over all studies, for a budget that was
+put back from an older copy.
 
 All values here are public; paths are for the operator only. A transaction is durable at its end. Known limits: without
 the file, or on another host, earlier releases are unknown; the owners' budgets (`parties.storage.owner_budget`) and the
@@ -39,7 +40,8 @@ _SCHEMA = (
     key TEXT NOT NULL, config TEXT NOT NULL, upload TEXT NOT NULL, PRIMARY KEY (key, config, upload)) STRICT""",
     """CREATE TABLE IF NOT EXISTS agreed (config TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT""",
 )
-"""``signed`` has released uploads by the hash of their owner's key, ``agreed`` the configurations that they are for.
+"""``signed`` has released uploads and statements by the hash of their owner's key, ``agreed`` the configurations that
+they are for.
 
 Older files have neither, and get both when they are opened: nothing is told of their studies.
 """
@@ -295,6 +297,10 @@ class StudyRegistration:
             signed = None if same or inputs is None or not clients else inputs()
             self.register.release(self.study, () if same else clients, charges, inputs=signed)
             self._released, self._charges = digest.hexdigest(), charges
+
+    def keep(self, inputs: SignedInputs) -> None:
+        """Records what participants have signed, before a release of theirs. Raises as ``ReleaseRegistry.begin``."""
+        self.register.release(self.study, (), inputs=inputs)
 
     def check_client(self, client: str) -> None:
         """See ``ReleaseRegistry.check_client``; a clean result is valid for a second.

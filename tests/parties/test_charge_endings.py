@@ -63,6 +63,7 @@ class Run:
 
     def __init__(self, method: str, certificates: Certificates, folder: Path, **changes: object):
         self.method, self.certificates, self.folder = method, certificates, folder
+        self.register = folder / "register"
         changes = {"clients.wait_s": 2.0, "timeouts.connect_s": 1.0} | changes
         make = flaim_config if method == "flaim" else silos_config
         self.config = make(certificates, changes)
@@ -113,7 +114,7 @@ class Run:
             plan=plan,
             progress=Events(),
             closed=asyncio.Event(),
-            register=self.folder / "register",
+            register=self.register,
         )
 
     def leave(self, name: str, at: str) -> Any:

@@ -9,17 +9,13 @@ study and no cost; it can say that a submission was released which was not, and 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.x509 import load_der_x509_certificate
-
 from mechanisms.errors import MechanismError
-from mechanisms.text_table import and_list
 from parties.config import CertificateFiles, Config, agreed_digest, config_from_dict
 from parties.config.diff import MAX_BYTES
 from parties.foundation.errors import CertificateError, ConfigError, SubmitError
-from parties.identity.signing import PublicKey, Signatory
+from parties.identity.signing import Signatory, signatory_of
 from parties.identity.tls import certificate_bytes
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.submission.http_api import releases_path
@@ -28,6 +24,7 @@ from parties.mpc.submission.status import ServerAnswer, ask_server
 from parties.session.study import Study
 from parties.storage.owner_budget import OwnerBudget
 from parties.storage.population_budget import APPROXIMATE, Release
+from parties.storage.told_releases import EarlierRelease, ToldReleases
 
 _MAX_ANSWER = 1 << 24
 _TIMEOUT_S = 10.0
@@ -36,30 +33,6 @@ _SURE = 2
 """Servers whose word enters a charge again that two have signed back: one of two follows the protocol."""
 _NO_ADDRESSES = "unknown.invalid"
 """Host of the servers in a configuration whose agreed part has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierRelease:
-    """A ``release`` with the owner's ``submission`` (its digest), as ``servers`` tell."""
-
-    release: Release
-    submission: str
-    servers: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """Text for people."""
-        said, found = and_list(self.servers), self.release
-        return f"run {found.run} (configuration {found.config[:12]}), which {said} released"
-
-
-@dataclass(frozen=True, slots=True)
-class ToldReleases:
-    """Releases that a budget lacks, by the servers that have ``answered``; ``problems`` are those of the others."""
-
-    missing: tuple[EarlierRelease, ...]
-    answered: tuple[str, ...]
-    problems: Mapping[str, str]
 
 
 async def ask_earlier_releases(
@@ -71,7 +44,8 @@ async def ask_earlier_releases(
     none shows a configuration of theirs.
     """
     answers = await _ask_all(config, files)
-    owner, found = _signatory(files), dict[tuple[str, str], list[ServerAnswer]]()
+    owner = signatory_of(certificate_bytes(files))
+    found = dict[tuple[str, str], list[ServerAnswer]]()
     for answer in answers:
         for signed in _uploads(answer, owner):
             key = (signed.submission.config, signed.submission.digest())
@@ -115,14 +89,6 @@ async def _ask_all(config: Config, files: CertificateFiles) -> list[ServerAnswer
         task.result() if task in done else ServerAnswer(party, problem="no answer in time")
         for task, party in zip(asked, config.require_parties(), strict=True)
     ]
-
-
-def _signatory(files: CertificateFiles) -> Signatory:
-    """Returns the owner as the signer of its submissions, whatever its name in them."""
-    key = load_der_x509_certificate(certificate_bytes(files)).public_key()
-    if not isinstance(key, PublicKey):
-        raise CertificateError("the certificate has a key of another kind")
-    return Signatory("this owner", key)
 
 
 def _uploads(answer: ServerAnswer, owner: Signatory) -> list[SignedUpload]:

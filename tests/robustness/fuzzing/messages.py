@@ -34,11 +34,16 @@ from parties.federation.key_directory import (
     unpack_members,
 )
 from parties.federation.messages import Refusal, RefusalMessage
+from parties.federation.release_statements import (
+    ReleaseStatement,
+    statement_for,
+    statements_in,
+)
 from parties.foundation.version import version
-from parties.identity.signing import Issuer
+from parties.identity.signing import Issuer, signatory_of
 from parties.identity.tls import certificate_bytes
 from parties.methods.flaim.client import FlaimClientSession
-from parties.methods.flaim.settings import settings_of
+from parties.methods.flaim.settings import flaim_release, settings_of
 from parties.mpc.finishing import read_traffic
 from parties.mpc.inputs import input_forms
 from parties.mpc.participants.listing import (
@@ -244,7 +249,10 @@ def flaim_seeds(config: Config) -> list[bytes]:
 
 
 def _flaim_message(corpus: Corpus) -> Target:
-    workload = corpus.workload
+    workload, own = corpus.workload, corpus.certificates[OWNERS[0]]
+    certificate = certificate_bytes(own)
+    participant = signatory_of(certificate)
+    statement = ReleaseStatement(flaim_release(corpus.flaim), "ledger").sign(own)
 
     def read(data: bytes) -> object:
         if flaim.is_secagg_message(data):
@@ -269,9 +277,13 @@ def _flaim_message(corpus: Corpus) -> Target:
                 return decode_choices(body, workload, round=1, count=2)
             case kinds.PLAIN:
                 return flaim.unpack_plain(body, 9, 1000, "peer")
+            case kinds.RELEASES:
+                kept = statement_for(corpus.flaim, certificate, body)
+                return kept, statements_in(b"[" + body + b"]", participant, "peer")
         return flaim.unpack_reason(body)
 
-    seeds = _flaim_messages(workload)
+    question = flaim.FederationMessage(flaim.MessageKind.RELEASES, 0, statement).pack()
+    seeds = [*_flaim_messages(workload), question]
     return Target("flaim-message", seeds, read, _damaged, share=200)
 
 

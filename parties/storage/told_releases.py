@@ -1,0 +1,34 @@
+"""Earlier releases of an owner's key, as servers have told them: what a budget lacks that was put back or begun anew.
+
+All values here are public.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mechanisms.text_table import and_list
+from parties.storage.population_budget import Release
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRelease:
+    """A ``release`` with the owner's ``submission``, as ``servers`` tell."""
+
+    release: Release
+    submission: str
+    servers: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Text for people."""
+        said, found = and_list(self.servers), self.release
+        return f"run {found.run} (configuration {found.config[:12]}), which {said} released"
+
+
+@dataclass(frozen=True, slots=True)
+class ToldReleases:
+    """Releases that a budget lacks, by the servers that have ``answered``; ``problems`` are those of the others."""
+
+    missing: tuple[EarlierRelease, ...]
+    answered: tuple[str, ...]
+    problems: Mapping[str, str]
