@@ -399,7 +399,7 @@ def evaluate(run: Path, table: Table, as_json: bool) -> None:
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
 
 
-@click.command(epilog="Example: syncret bundle runs/stays --out stays.zip")
+@click.command(epilog="Example: syncret bundle runs/stays --data stays.csv --out stays.zip")
 @click.argument("run", type=_PATH)
 @click.option("--out", type=_PATH, required=True, help="The file to make, a .zip.")
 @click.option(
