@@ -132,7 +132,16 @@ class LocalPublication:
             return f"the run is charged already in {path}"
         name = budget.charge(self._source(path), self.release, self.submission)
         budget.release(self.release.config, self.submission)
-        return f"the run is charged to population {name} in {path}, once for all bundles of it"
+        release = self.release
+        cost = (
+            ""
+            if release.not_private
+            else f" with epsilon {release.epsilon:g}, delta {release.delta:g}"
+        )
+        return (
+            f"the run is charged to population {name} in {path}{cost}, once for all bundles of it; `syncret budget` "
+            "shows what is left"
+        )
 
     def _source(self, path: Path) -> TableIdentity:
         table, word = self.said.table, self.said.word

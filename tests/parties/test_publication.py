@@ -79,9 +79,12 @@ def test_nothing_leaves_without_a_word(
     assert not publisher.budget.exists()
 
 
-def test_a_run_is_charged_once_for_all_its_bundles(publisher: Publisher) -> None:
+def test_a_run_is_charged_once_for_all_its_bundles(
+    publisher: Publisher, capsys: pytest.CaptureFixture[str]
+) -> None:
     for options in (["--new-population", "stays"], ["--population", "stays"], []):
         assert publisher.bundle(*options) == Status.DONE
+        assert (" with epsilon " if options else "is charged already") in capsys.readouterr().err
         assert publisher.charged == {"stays": [publisher.report["method"]]}
     config = load_config(publisher.run / "config.toml")
     budget = OwnerBudget(publisher.budget)
