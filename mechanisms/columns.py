@@ -381,6 +381,18 @@ def has_open_ends(column: Ordered) -> bool:
     return (column.low, column.high) == moment_bounds(column.shape, column.kind, column.unit)
 
 
+def is_chosen(column: Ordered) -> bool:
+    """Returns whether noisy counts chose the column's cells."""
+    return column.private is not None and column.private.measured
+
+
+def endless_cells(column: Ordered) -> frozenset[int]:
+    """Returns the codes of the chosen cells that reach to an end of a public grid, which bounds nothing."""
+    if not is_chosen(column) or not has_open_ends(column):
+        return frozenset()
+    return frozenset({0, len(column.cells.ranges) - 1})
+
+
 def written_range(column: Ordered) -> tuple[int, int]:
     """Returns the smallest and the largest number that is ever written, in the unit of the column's cells.
 

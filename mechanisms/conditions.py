@@ -22,7 +22,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.columns import Categorical, Column, Implied, Moment, Ordered
+from mechanisms.columns import (
+    Categorical,
+    Column,
+    Implied,
+    Moment,
+    Ordered,
+    endless_cells,
+    is_chosen,
+)
 from mechanisms.domain import Domain
 from mechanisms.errors import ConditionError, DomainError
 from mechanisms.question import Test, Where
@@ -42,13 +50,15 @@ class Limit:
 
     ``shares`` (codes of the column,) is the share of each cell's values, as they are drawn, that satisfies the
     condition. ``doubts`` (codes,) is by how much a real cell's share may differ from it. ``within`` are the values that
-    may be written: parts of cells of numbers, or categories by code.
+    may be written: parts of cells of numbers, or categories by code. A ``loose`` condition cuts a cell without an end,
+    and the share of that cell may be any.
     """
 
     column: Column
     shares: NDArray[np.float64]
     doubts: NDArray[np.float64]
     within: ValueParts | Groups
+    loose: bool = False
 
     @property
     def cuts(self) -> bool:
@@ -203,10 +213,22 @@ def _of_numbers(column: Ordered, tests: Sequence[Test]) -> Limit:
     shares = np.clip(inside.cell_shares, 0.0, 1.0)
     shares[shares > 1 - 1e-12] = 1.0
     doubts = _doubts(whole, inside)
+    loose = False
+    if is_chosen(column):
+        # Noisy counts say where values lie in such a cell: the real shares are not known at all.
+        parted = (shares > 0) & (shares < 1)
+        doubts = np.where(parted, np.maximum(shares, 1 - shares), 0.0)
+        loose = any(_parts(ranges, column.cells.ranges[code]) for code in endless_cells(column))
     others = [float(mark in marks) for mark in column.marks] + [float(missing)] * column.missing
     return Limit(
-        column, np.append(shares, others), np.append(doubts, np.zeros(len(others))), inside
+        column, np.append(shares, others), np.append(doubts, np.zeros(len(others))), inside, loose
     )
+
+
+def _parts(ranges: Sequence[Range], cell: Range) -> bool:
+    """Returns whether some numbers of a cell are in ``ranges``, which do not overlap, and some are not."""
+    inside = sum(high - low + 1 for low, high in _both(ranges, [cell]))
+    return 0 < inside < cell[1] - cell[0] + 1
 
 
 def _doubts(whole: ValueParts, inside: ValueParts) -> NDArray[np.float64]:

@@ -13,6 +13,10 @@ each cell's mean to be off by at most a sixth of its width, all in one direction
 straight line to zero), and so does a condition that cuts a cell; of a quantile, the rows below it by at most a quarter
 of its part's. The doubt may be anywhere within its bound, and its variance is added to that of the noise. Ratios and
 odds ratios have intervals that are symmetric on the scale of logarithms.
+
+Where noisy counts chose a column's cells (private bins and values), values are drawn from fine cells whose noise no
+measured marginal tells of. Doubts are then of the whole cell, quantiles have intervals that end where a cell does, and
+what depends on values in a cell without an end is refused: their mean has no bound.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.column_values import number_text
-from mechanisms.columns import Categorical, Column, Moment
+from mechanisms.columns import Categorical, Column, Moment, endless_cells, is_chosen
 from mechanisms.conditions import Limit, column_named, limits_of
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import ConditionError
@@ -67,6 +71,9 @@ _ROUNDING = 1e-6
 """Part of a unit that rounding of doubles may add to a whole number of it."""
 
 
+_ENDLESS = "a cell without an end, in which noisy counts do not tell where the rows lie, so that no bound is known"
+
+
 class _Refused(Exception):
     """A figure that the model cannot give, in words."""
 
@@ -92,6 +99,10 @@ class _Values:
     doubt: Array
     present: Array
     parts: ValueParts | None
+
+    def endless(self, code: int) -> bool:
+        """Returns whether the cell of a code has no end."""
+        return not isinstance(self.column, Categorical) and code in endless_cells(self.column)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -131,6 +142,13 @@ class _Asked:
         """Names of all columns of the measure and its conditions."""
         names = {*self.columns, *self.of, *(name for group in self.groups for name in group)}
         return names if self.inner is None else names | self.inner.tested
+
+    def limits(self) -> Iterator[Limit]:
+        """Yields the limits of the measure's conditions."""
+        for limits in (self.of, *self.groups):
+            yield from limits.values()
+        if self.inner is not None:
+            yield from self.inner.limits()
 
     def raised(self) -> Iterator[_Asked]:
         """Yields the measure with the share of one cut cell raised by its doubt, for each of them."""
@@ -226,6 +244,12 @@ class _Table:
         for name, code in group.items():
             rows = rows * self._on(name, np.eye(column_named(domain, name).size)[code])
         try:
+            for limit in (*self.where.values(), *measure.limits()):
+                if limit.loose:
+                    raise _Refused(
+                        f"the condition cuts a cell of {limit.column.name} that has no end, and how many of its rows "
+                        f"satisfy it is not known; count by {limit.column.name} shows the cells"
+                    )
             if measure.kind == QUANTILES:
                 quantile = self._quantile(measure, rows)
                 (low, high), basis = quantile.interval, quantile.basis
@@ -305,6 +329,7 @@ class _Table:
         present = rows * self._on(name, values.present)
         figure = self._ratio(present * self._on(name, values.mean), present)
         weights = self.shares * present
+        self._refuse_endless(values, weights)
         doubt = float((weights * self._on(name, values.doubt)).sum() / weights.sum())
         return replace(figure, doubt=doubt)
 
@@ -315,6 +340,8 @@ class _Table:
             rows = rows * self._on(name, of.present)
         mass = self._mass(rows)
         means = [of.mean for of in values]
+        for of in values:
+            self._refuse_endless(of, self.shares * rows)
         slope, influence = self._fit(names, means, rows / mass)
         doubt = 0.0
         # The doubts of all columns' cells, each in its worse direction: columns' means may be off in any pattern.
@@ -325,6 +352,17 @@ class _Table:
                 changed = [moved if j == i else mean for j, mean in enumerate(means)]
                 doubt += abs(self._fit(names, changed, rows / mass)[0] - slope)
         return _Figure(slope, influence, doubt)
+
+    def _refuse_endless(self, values: _Values, weights: Array) -> None:
+        """Raises ``_Refused`` if rows of these ``weights`` lie in a cell without an end, whose mean has no bound."""
+        name = values.column.name
+        axes = tuple(a for a, other in enumerate(self.columns) if other != name)
+        by_code = np.asarray(weights.sum(axis=axes))
+        if any(values.endless(code) for code in np.flatnonzero(by_code > 0).tolist()):
+            raise _Refused(
+                f"rows lie in a cell of {name} that has no end, and how far out is not known: no bound holds for a "
+                "mean or a slope; a median, a quantile or a share may have one"
+            )
 
     def _fit(
         self, names: Sequence[str], means: Sequence[Array], rows: Array
@@ -386,9 +424,21 @@ class _Table:
         # Rows within the part: of a density that falls to zero, at most a quarter of them lie elsewhere.
         doubt = RECTANGULAR * float(weights[i]) / 4
         half = QUANTILE * math.hypot(found.calibrated(LEVEL), doubt)
-        low, high = (value_at(min(max(level + end, 0.0), 1.0)) for end in (-half, half))
+        ends = tuple(min(max(level + end, 0.0), 1.0) for end in (-half, half))
+        low, high = (value_at(end) for end in ends)
+        place_doubt = width
+        if is_chosen(values.column):
+            reached = [int(codes[place(end)]) for end in ends]
+            if any(map(values.endless, reached)):
+                raise _Refused(
+                    f"it may lie in a cell of {name} that has no end, and how far out is not known; count by {name} "
+                    "shows the cells"
+                )
+            ranges = values.column.cells.ranges
+            place_doubt = (ranges[codes[i]][1] - ranges[codes[i]][0]) / unit
+            low, high = ranges[reached[0]][0] / unit, ranges[reached[1]][1] / unit
         return _Quantile(
-            _Figure(value, -influence * width / float(weights[i]), width),
+            _Figure(value, -influence * width / float(weights[i]), place_doubt),
             # Values are whole numbers of their unit.
             (math.floor(low * unit + _ROUNDING) / unit, math.ceil(high * unit - _ROUNDING) / unit),
             found.basis,
@@ -486,6 +536,9 @@ def _values_of(domain: Domain, name: str) -> _Values:
     mean[: parts.size] = np.bincount(parts.codes, parts.shares * middles, minlength=parts.size)
     doubt[: parts.size] = np.bincount(parts.codes, parts.shares * widths, minlength=parts.size) / 6
     present[: parts.size] = 1.0
+    if is_chosen(column):
+        spans = [(last - first) / unit for first, last in column.cells.ranges]
+        doubt[: parts.size] = np.array(spans) / 6
     return _Values(column, mean, doubt, present, parts)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -9,7 +10,9 @@ import pandas as pd
 import pytest
 
 from mechanisms import estimates as estimates_module
+from mechanisms.columns import fine_cells
 from mechanisms.conditional_rows import Wanted, conditional_rows
+from mechanisms.conditions import limits_of
 from mechanisms.domain import Categorical, Domain, Integer, Moment, Real
 from mechanisms.errors import ConditionError
 from mechanisms.estimate import Estimate
@@ -25,7 +28,9 @@ from mechanisms.estimate_errors import (
 from mechanisms.estimates import estimates
 from mechanisms.junction_tree import junction_tree
 from mechanisms.model import Model
-from mechanisms.question import parse_question
+from mechanisms.private_bins import PrivateBins
+from mechanisms.question import parse_question, parse_where
+from mechanisms.scale_free import whole_bounds
 
 DOMAIN = Domain(
     (
@@ -261,6 +266,73 @@ def test_estimates_refuse_what_the_model_does_not_know() -> None:
     assert answer("mean(age)", nothing).basis == MEASURED
     few = answer("mean(y) where age = 65", known(noise=200.0))
     assert "too few to say more of them" in str(few)
+
+
+def chosen_cells(private: PrivateBins, column: Integer) -> Model:
+    """Model of a column whose cells noisy counts of 20,000 rows have chosen, from 0 on by tens, more in later ones."""
+    fine = fine_cells(column).ranges
+    counts = np.array([max(0, 100 * (1 + first // 10)) * (0 <= first < 100) for first, _ in fine])
+    chosen = replace(column, private=private.having(counts.astype(np.float64), 5.0))
+    sums = np.add.reduceat(counts, chosen.private.groups())  # type: ignore[union-attr]
+    shares = np.append(sums, np.zeros(chosen.size - len(sums)))
+    return Model(Domain((chosen,), ("NA",)), (("age",),), (-1,), (shares / shares.sum(),))
+
+
+def of_one_column(model: Model, text: str) -> Estimate:
+    column = model.domain.columns[0]
+    knowledge = Knowledge(20_000, {("age",): MarginalError(5.0, 0.01, column.size)})
+    (found,) = estimates(model, knowledge, parse_question(text))
+    return found
+
+
+def test_no_bound_is_told_where_a_chosen_cell_has_no_end() -> None:
+    private = PrivateBins(coarse=8, free=True)
+    model = chosen_cells(private, Integer("age", *whole_bounds(""), missing=True, private=private))
+    column = model.domain.columns[0]
+    assert isinstance(column, Integer)
+    starts = [first for first, _ in column.cells.ranges]
+    for text, said in (
+        ("mean(age)", "no bound holds for a mean"),
+        ("slope(age, age)", "no bound holds for a mean"),
+        ("quantile(age, 0.999)", "it may lie in a cell of age that has no end"),
+        (f"share(age > {starts[-1] + 1})", "the condition cuts a cell of age that has no end"),
+        (
+            f"mean(age) where age < {starts[1] - 1}",
+            "the condition cuts a cell of age that has no end",
+        ),
+    ):
+        assert said in str(of_one_column(model, text)), text
+    # A condition that ends where a cell does is as good as the cells' counts.
+    found = of_one_column(model, f"share(age >= {starts[-1]})")
+    assert found.high - found.value < 0.001 * math.sqrt(column.size)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_quantiles_of_chosen_cells_have_intervals_that_end_where_a_cell_does(free: bool) -> None:
+    private = PrivateBins(coarse=8, free=free)
+    bounds = whole_bounds("") if free else (0, 99)
+    model = chosen_cells(private, Integer("age", *bounds, missing=True, private=private))
+    column = model.domain.columns[0]
+    assert isinstance(column, Integer)
+    found = of_one_column(model, "median(age)")
+    assert found.low in {first for first, _ in column.cells.ranges}
+    assert found.high in {last for _, last in column.cells.ranges}
+    assert found.low < found.value < found.high  # type: ignore[operator]
+
+
+def test_conditions_that_cut_a_chosen_cell_know_nothing_of_its_share() -> None:
+    private = PrivateBins(coarse=8)
+    model = chosen_cells(private, Integer("age", 0, 99, missing=True, private=private))
+    column = model.domain.columns[0]
+    assert isinstance(column, Integer)
+    first, last = column.cells.ranges[4]
+    limit = limits_of(model.domain, parse_where(f"age <= {(first + last) // 2}"))["age"]
+    share = float(limit.shares[4])
+    assert 0 < share < 1
+    assert limit.doubts.tolist() == [0] * 4 + [max(share, 1 - share)] + [0] * (column.size - 5)
+    # A mean may be off by a sixth of the whole cells, not of the fine ones in them.
+    found = of_one_column(model, "mean(age)")
+    assert found.high - found.value > 0.5  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
