@@ -150,9 +150,13 @@ def _limit(domain: Domain, name: str, tests: Sequence[Test]) -> Limit:
     )
     if not (found.shares > 0).any():
         said = " and ".join(_test_text(test) for test in tests)
-        raise ConditionError(
-            f"no value of column {name!r} satisfies {said}; expected {column.allowed}"
-        )
+        allowed = column.allowed
+        if not isinstance(column, Categorical) and is_chosen(column):
+            # The bounds are those of a public grid: noisy counts say where values are written.
+            parts = ValueParts.of(column)
+            first, last = write_numbers(column, np.array([parts.first.min(), parts.last.max()]))
+            allowed = f"a value from {first} to {last}, where noisy counts show rows"
+        raise ConditionError(f"no value of column {name!r} satisfies {said}; expected {allowed}")
     return found
 
 
@@ -185,7 +189,7 @@ def _of_categories(column: Categorical, tests: Sequence[Test]) -> Limit:
         if unknown := [value for value in test.values if value not in column.values]:
             raise ConditionError(
                 f"{_test_text(test)}: {shown(unknown[0])} is no value of column {column.name!r}; expected "
-                f"{column.allowed}"
+                f"{column.allowed}{_or_missing(column, unknown[0])}"
             )
         kept = kept & named if test.operator in ("=", "in") else kept - named
     groups = {code: tuple(v for v in values if v in kept) for code, values in members.items()}
@@ -195,6 +199,11 @@ def _of_categories(column: Categorical, tests: Sequence[Test]) -> Limit:
     if column.missing:
         shares, doubts = np.append(shares, float(missing)), np.append(doubts, 0.0)
     return Limit(column, shares, doubts, groups)
+
+
+def _or_missing(column: Categorical, value: str) -> str:
+    """Returns how a condition names missing values, for an error message on a blank ``value``."""
+    return f"; or {column.name} is missing" if column.missing and not value.strip() else ""
 
 
 def _of_numbers(column: Ordered, tests: Sequence[Test]) -> Limit:

@@ -80,6 +80,8 @@ def test_limits_follow_the_parts_from_which_values_are_drawn() -> None:
         texts = decode_column(Domain((private,)), private, np.full(4000, code, np.int32), rng)
         share = sum(int(text) <= 21 for text in texts) / 4000
         assert limit.shares[code] == pytest.approx(share, abs=0.05)
+    with pytest.raises(ConditionError, match="from 20 to 23, where noisy counts show rows"):
+        limits_of(Domain((private,)), parse_where("p > 60"))
 
 
 CONDITIONS = {
@@ -131,6 +133,7 @@ def test_values_within_a_cut_cell_are_those_of_synthesis_that_satisfy() -> None:
     ("text", "said"),
     [
         ("wages > 3", "no column 'wages'; the columns are age, hours"),
+        ("ward = ''", "expected one of 'A1', 'A2', 'B1', 'C'; or ward is missing"),
         ("ward = D", "'D' is no value of column 'ward'; expected one of 'A1'"),
         ("ward > A1", "categories, which have no order"),
         ("age = old", "'old' is no number of column 'age'; expected a whole number from 0 to 99"),
