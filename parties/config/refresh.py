@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mechanisms.columns import Column
 from mechanisms.domain import Domain
 from mechanisms.errors import MechanismError
 from mechanisms.model import MARGINALS_FILE, TREE_FILE, Model
@@ -98,6 +99,22 @@ def earlier_model(config: Config) -> EarlierModel | None:
     return found
 
 
+_KEYS = {"form": "format", "private": "values"}
+"""Keys of a [[column]] whose attributes have other names."""
+
+
+def _differing(one: Column, other: Column) -> str:
+    """Returns the keys in which two columns of one kind differ, in brackets."""
+    if type(one) is not type(other):
+        return " (kind)"
+    keys = [
+        _KEYS.get(item.name, item.name)
+        for item in fields(one)
+        if item.compare and getattr(one, item.name) != getattr(other, item.name)
+    ]
+    return f" ({', '.join(keys)})"
+
+
 def check_same_columns(config: Config, earlier: EarlierModel) -> None:
     """Raises ConfigError, with the first column that differs, unless both runs' columns mean the same."""
     try:
@@ -118,7 +135,7 @@ def check_same_columns(config: Config, earlier: EarlierModel) -> None:
         if one != other:
             same = one.name == other.name
             said = (
-                "other values or cells"
+                f"has other values or cells{_differing(one, other)}"
                 if same
                 else f"stands where the earlier run has {other.name!r}"
             )

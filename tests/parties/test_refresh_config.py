@@ -131,10 +131,19 @@ def with_columns(*columns: Any) -> Domain:
 @pytest.mark.parametrize(
     ("domain", "named"),
     [
-        (with_columns(COLUMNS[0], replace(COLUMNS[1], bins=20), COLUMNS[2]), "'age' other values"),
-        (with_columns(COLUMNS[0], replace(COLUMNS[1], high=98), COLUMNS[2]), "'age' other values"),
-        (with_columns(replace(COLUMNS[0], categories=("B", "A")), *COLUMNS[1:]), "'ward' other"),
-        (with_columns(replace(COLUMNS[0], missing=False), *COLUMNS[1:]), "'ward' other"),
+        (
+            with_columns(COLUMNS[0], replace(COLUMNS[1], bins=20), COLUMNS[2]),
+            "'age' has other values or cells .bins.",
+        ),
+        (
+            with_columns(COLUMNS[0], replace(COLUMNS[1], high=98), COLUMNS[2]),
+            "'age' has other values or cells .high.",
+        ),
+        (
+            with_columns(replace(COLUMNS[0], categories=("B", "A")), *COLUMNS[1:]),
+            "'ward' has .* .categories.",
+        ),
+        (with_columns(replace(COLUMNS[0], missing=False), *COLUMNS[1:]), "'ward' has .* .missing."),
         (with_columns(*COLUMNS[:2], replace(COLUMNS[2], name="z")), "'y' stands where .* 'z'"),
         (with_columns(COLUMNS[1], COLUMNS[0], COLUMNS[2]), "'ward' stands where .* 'age'"),
         (with_columns(*COLUMNS[:2]), "'y' is in one of the two runs alone"),
