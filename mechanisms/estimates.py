@@ -41,6 +41,7 @@ from mechanisms.estimate_errors import (
     QUANTILE,
     RECTANGULAR,
     STEEP,
+    UNKNOWN,
     Calibration,
     Deviation,
     Knowledge,
@@ -456,6 +457,12 @@ class _Table:
         )
         if found.apart is not None:
             one, other = found.apart
+            pair = self.knowledge.errors.get((one, other))
+            if pair is not None and pair.likely < UNKNOWN:
+                raise _Refused(
+                    f"the model knows too little on how {', '.join(self.columns)} go together: the likely errors of "
+                    f"their pairs, that of {one} and {other} above all, leave no bound for all of them at once"
+                )
             raise _Refused(
                 f"the model knows nothing on how {one} and {other} go together: they were not measured together, and "
                 "no bound on the error is known"
