@@ -129,7 +129,7 @@ def check_same_columns(config: Config, earlier: EarlierModel) -> None:
             config,
             ours.names[private[0]],
             "has cells still to be measured",
-            expected="those of the earlier run",
+            expected="those of the earlier run, the histogram and deviation in its model/model.json",
         )
     for one, other in zip(ours.columns, theirs.columns, strict=False):
         if one != other:
