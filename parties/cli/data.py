@@ -149,15 +149,18 @@ def schema(schema: Path, out: Path | None, as_json: bool) -> None:
 def _origin(draft: Draft) -> str:
     """Returns where the values of a draft come from, and what that means, in two sentences."""
     counts = counted(draft.domain)
-    free = "numbers and dates get their bounds and bins from noisy counts, which the run's epsilon covers"
+    free = (
+        "numbers and dates get their bounds and bins from noisy counts, which the run's epsilon covers. A run finds "
+        "them where there are rows enough (syncret plan --rows)."
+    )
     if not counts.get(TABLE):
-        return f"No value of the table is in this draft: {free}. A run finds them where there are rows enough."
+        return f"No value of the table is in this draft: {free}"
     text = (
         f"Values read from the table in the clear: {counts[TABLE]:,}. No epsilon covers what they tell: a trial takes "
         'them, and a study with others refuses each that is still marked from = "table"'
     )
     if any(each is not None and each.free for each in map(private_of, draft.domain.columns)):
-        return f"{text}; {free}."
+        return f"{text}; {free}"
     return f"{text}; --private-numbers and --private draft without."
 
 
