@@ -8,9 +8,9 @@ import click
 
 from bench.experiment.commands import failures, json_object_option, output_option, repeats_option
 from bench.fetch import DatasetError
-from bench.quality.environment import ThirdPartyError, python_of
+from bench.quality.environment import ThirdPartyError, private_pgm, python_of
 from bench.quality.membership_runs import MEMBERSHIP, MembershipRun, attack, run_line
-from bench.quality.methods import METHODS, OURS, REAL, Budget
+from bench.quality.methods import METHODS, OURS, PGM_AIM, REAL, Budget
 from bench.quality.report import RUNS
 from bench.quality.runs import Job, columns_of, measure
 from bench.quality.store import QualityEntry, entry_of
@@ -100,6 +100,8 @@ def quality(
     with failures(DatasetError, MechanismError, ThirdPartyError):
         if not membership:
             python_of()
+        if PGM_AIM in methods:
+            private_pgm()
         jobs = [
             Job(dataset, method, description, rows, repeat, budget)
             for dataset in datasets or NAMES

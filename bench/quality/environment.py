@@ -21,6 +21,9 @@ VARIABLE: Final = "SYNCRET_QUALITY_PYTHON"
 _WAITING: Final = 20
 """Seconds of the clock for each of processor time: only a program that waits for something reaches them."""
 SCORE, SMARTNOISE, COPULA = "score.py", "smartnoise.py", "copula.py"
+PRIVATE_PGM: Final = "private_pgm.py"
+PGM_VARIABLE: Final = "SYNCRET_PRIVATE_PGM"
+"""Names the folder of a copy of private-pgm's repository, whose AIM is in no package."""
 
 
 class ThirdPartyError(Exception):
@@ -41,6 +44,17 @@ def python_of() -> Path:
             f" its interpreter in {VARIABLE}"
         )
     return python
+
+
+def private_pgm() -> str:
+    """Returns the folder of private-pgm's repository. Raises ThirdPartyError."""
+    given = os.environ.get(PGM_VARIABLE, "")
+    if not (Path(given) / "mechanisms" / "aim.py").is_file():
+        raise ThirdPartyError(
+            f"{PGM_VARIABLE}={given!r} has no mechanisms/aim.py; expected the folder of a copy of the repository"
+            " private-pgm"
+        )
+    return given
 
 
 def ask(script: str, request: Mapping[str, object], *, limit_s: float) -> dict[str, object]:

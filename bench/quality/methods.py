@@ -18,9 +18,9 @@ from bench.datasets import Dataset
 from bench.methods.problem import Problem
 from bench.methods.run import run_method
 from bench.methods.settings import ESTIMATED, Settings
-from bench.quality.environment import COPULA, SMARTNOISE, ask
+from bench.quality.environment import COPULA, PRIVATE_PGM, SMARTNOISE, ask, private_pgm
 from bench.quality.pairs import permuted
-from bench.quality.peers import coded, decoded, given, peer_columns, written_back
+from bench.quality.peers import cells_of, coded, decoded, given, peer_columns, written_back
 from bench.quality.tables import UNIFORM, RealTable
 from mechanisms.domain import Domain
 from mechanisms.resolving import stand_in
@@ -32,6 +32,7 @@ from parties.local.partition import iid
 
 REAL, PERMUTED = "real", "permuted"
 TARGETED, PAIRS = "standard-target", "flaim-pairs"
+PGM_AIM = "private-pgm-aim"
 BY_DRAFT = ("standard", TARGETED, "standard-distaim")
 OURS: Mapping[str, str] = {
     "standard": "aim",
@@ -50,6 +51,7 @@ papers' rule, rounds and workload. `standard-target` names the column that the t
 THEIRS: Mapping[str, tuple[str, str]] = {
     "smartnoise-aim": (SMARTNOISE, "aim"),
     "smartnoise-mst": (SMARTNOISE, "mst"),
+    PGM_AIM: (PRIVATE_PGM, "aim"),
     "sdv-copula": (COPULA, "copula"),
 }
 """Third parties' methods: a program of this folder and its name there."""
@@ -137,8 +139,10 @@ def _theirs(
         "method": name,
         "train": str(train),
         "out": str(out),
-        "columns": peer_columns(table) if domain is None else [{"name": n} for n in frame],
+        "columns": peer_columns(table) if domain is None else cells_of(domain),
     }
+    if method == PGM_AIM:
+        request["source"] = private_pgm()
     if method not in NOT_PRIVATE:
         request |= {"epsilon": budget.epsilon, "delta": budget.delta}
     answer = ask(program, request, limit_s=budget.limit_s)

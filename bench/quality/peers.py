@@ -31,6 +31,14 @@ def coded(table: RealTable, domain: Domain) -> pd.DataFrame:
     return pd.DataFrame(codes, columns=list(domain.names)).astype(str)
 
 
+def cells_of(domain: Domain) -> list[dict[str, object]]:
+    """Describes columns of codes for others: name and number of cells."""
+    return [
+        {"name": name, "cells": cells}
+        for name, cells in zip(domain.names, domain.shape, strict=True)
+    ]
+
+
 def decoded(domain: Domain, drawn: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Returns rows of codes that others drew as text, numbers drawn within their cells."""
     codes = drawn[list(domain.names)].to_numpy(np.int32)

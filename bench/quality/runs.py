@@ -23,6 +23,7 @@ from bench.quality.methods import (
     NOT_PRIVATE,
     OURS,
     PERMUTED,
+    PGM_AIM,
     REAL,
     THEIRS,
     Budget,
@@ -141,8 +142,11 @@ class Record:
 def columns_of(dataset: str, method: str, rows: int) -> tuple[str, ...]:
     """Returns the descriptions that a method is run with.
 
-    SDV has a description of its own, private bins are central AIM's here, and some tables have no other.
+    private-pgm takes codes, SDV has a description of its own, private bins are central AIM's here, and some tables have
+    no other.
     """
+    if method == PGM_AIM:
+        return (SHAPED,)
     domains = load_table(dataset, rows).domains
     one = method in (REAL, PERMUTED, *NOT_PRIVATE) or domains[UNIFORM] == domains[SHAPED]
     given = (UNIFORM,) if one else (UNIFORM, SHAPED)

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from bench.cli import bench
 from bench.experiment.documents import alone
 from bench.networks import ROOT
-from bench.quality.environment import SCORE, VARIABLE, NotWithinError, ask
+from bench.quality.environment import PGM_VARIABLE, SCORE, VARIABLE, NotWithinError, ask
 from bench.quality.methods import Budget
 from bench.quality.peers import coded, decoded, peer_columns
 from bench.quality.report import RUNS
@@ -159,6 +159,31 @@ def test_quality_says_what_to_do_where_the_environment_is_not_there(
     assert result.exit_code == 1
     assert "`make bench-quality` makes one" in result.output
     assert asked() == []
+
+
+def test_aim_of_its_authors_is_asked_with_codes_and_the_folder_of_their_repository(
+    asked: Callable[[], list[list[object]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(PGM_VARIABLE, str(tmp_path / "nothing"))
+    refused = quality("--method", "private-pgm-aim")
+    assert refused.exit_code == 1
+    assert "expected the folder of a copy of the repository private-pgm" in refused.output
+    assert asked() == []
+    (tmp_path / "pgm" / "mechanisms").mkdir(parents=True)
+    (tmp_path / "pgm" / "mechanisms" / "aim.py").touch()
+    monkeypatch.setenv(PGM_VARIABLE, str(tmp_path / "pgm"))
+    result = quality("--method", "private-pgm-aim", "--output", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    ((script, request),) = asked()
+    assert script == "private_pgm.py"
+    assert isinstance(request, dict)
+    assert request["source"] == str(tmp_path / "pgm")
+    domain = load_table("heart_failure", 20_000).domains[SHAPED]
+    assert [c["cells"] for c in request["columns"]] == list(domain.shape)
+    page = (tmp_path / "out" / "quality.md").read_text() + (
+        tmp_path / "out" / "quality.json"
+    ).read_text()
+    assert str(tmp_path) not in page
 
 
 @pytest.mark.parametrize(
