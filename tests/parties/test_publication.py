@@ -190,6 +190,38 @@ def test_a_run_without_a_guarantee_costs_everything(
     assert OwnerBudget(publisher.budget).dataset("stays").not_private
 
 
+def test_figures_of_the_real_table_cost_everything(
+    publisher: Publisher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also after a bundle without them: no epsilon holds for both."""
+    assert publisher.bundle("--new-population", "stays") == Status.DONE
+    word = ("--population", "stays")
+    assert publisher.bundle("--real-figures", *word) == Status.CONFIG
+    assert "--not-private" in capsys.readouterr().err
+    assert publisher.bundle("--real-figures", "--not-private") == Status.CONFIG
+    budget = OwnerBudget(publisher.budget)
+    assert len(budget.dataset("stays").spending) == 1
+    # It is charged once, like any other.
+    for said in (word, ()):
+        assert publisher.bundle("--real-figures", "--not-private", *said) == Status.DONE
+        spending = budget.dataset("stays").spending
+        assert [run.release.not_private for run in spending] == [False, True]
+
+
+def test_a_run_is_charged_by_its_own_configuration(
+    publisher: Publisher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cheap = publisher.folder / "cheap.toml"
+    own = load_config(publisher.run / "config.toml")
+    cheap.write_text(own.override({"run.epsilon": 0.01}).resolved_toml())
+    word = ("--new-population", "stays")
+    assert publisher.bundle("--config", str(cheap), *word) == Status.CONFIG
+    assert "is not the configuration of this run" in capsys.readouterr().err
+    assert not publisher.budget.exists()
+    cheap.write_text((publisher.run / "config.toml").read_text())
+    assert publisher.bundle("--config", str(cheap), *word) == Status.DONE
+
+
 def test_a_run_between_machines_is_its_owners(
     counts: Publisher, capsys: pytest.CaptureFixture[str]
 ) -> None:
