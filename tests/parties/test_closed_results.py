@@ -129,8 +129,32 @@ def test_a_listing_is_believed_in_nothing_that_leads_elsewhere() -> None:
     ):
         with pytest.raises(ResultMissing, match=said):
             client._require(config, _listing(config, **changes))
-    with pytest.raises(NotYet):
-        client._require(config, ServerAnswer(config.parties[0], None, "is away", 0))
+    # That there is no result for good is believed of two servers.
+    for status in (0, 410):
+        with pytest.raises(NotYet):
+            client._require(config, ServerAnswer(config.parties[0], None, "is away", status))
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20, 1 << 30])
+async def test_a_file_that_drips_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    config, limits = make_config(), list[aiohttp.ClientTimeout]()
+
+    def session(*, connector: object, timeout: aiohttp.ClientTimeout) -> None:
+        limits.append(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(client.aiohttp, "ClientSession", session)
+    monkeypatch.setattr(client, "client_context", lambda *given: False)
+    files = CertificateFiles(tmp_path, tmp_path, tmp_path)
+    listing = client._Listing(config.parties[0], {TRANSCRIPT_FILE: size}, {})
+    with pytest.raises(NotYet, match="did not come whole"):
+        await client._fetch(
+            config, files, listing, name=TRANSCRIPT_FILE, target=tmp_path / "out" / "file"
+        )
+    # As long as a server takes for its chunks, and a begin.
+    assert limits[0].total == 60 * (2 + size // (1 << 18))
 
 
 def test_a_study_is_named_by_its_maker_and_replaces_no_other_file(
