@@ -37,6 +37,7 @@ from parties.network.port_sharing import admission_sni_name
 from parties.network.sni_router import SniRouter
 from parties.observability.events import Progress
 from parties.service import admission as module
+from parties.service import responders
 from parties.service.admission import (
     EXPIRES_S,
     AdmissionDesk,
@@ -444,6 +445,26 @@ async def test_a_connection_that_dawdles_is_ended(
         writer.close()
     with pytest.raises(NotYet, match="waits at alpha"):
         await alpha.ask(asked(tmp_path / "north", study=digest))
+
+
+async def test_connections_that_dawdle_keep_nobody_away(
+    alpha: Alpha, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address may begin ten in a second, each for ten seconds: three of them would hold all that there is."""
+    monkeypatch.setattr(responders, "_MAX_CONNECTIONS", 3)
+    party, writers = alpha.config.parties[0], list[asyncio.StreamWriter]()
+    for _ in range(5):
+        _, writer = await asyncio.open_connection(
+            party.ingest.host,
+            party.ingest.port,
+            ssl=anonymous_client_context(party.pinned),
+            server_hostname=admission_sni_name(alpha.config.digest()),
+        )
+        writers.append(writer)
+    with pytest.raises(NotYet, match="waits at alpha"):
+        await alpha.ask(asked(tmp_path / "north", study=alpha.config.digest()))
+    for writer in writers:
+        writer.close()
 
 
 @pytest.mark.parametrize("change", ["name", "key", "request"])
