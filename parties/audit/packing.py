@@ -41,6 +41,7 @@ def pack_run(
     real_figures: bool = False,
     overwrite: bool = False,
     said: PublishersWord | None = None,
+    fetched: bool = False,
 ) -> PackedRun:
     """Writes the public files of the run in folder ``run`` to the zip file ``out``.
 
@@ -51,6 +52,7 @@ def pack_run(
         real_figures: leaves in what a trial computed from its real table without noise: such a bundle is not private,
             and costs everything.
         said: what its maker says of the people in the table, of a run on one machine, whose budget pays.
+        fetched: True for files that three servers gave: that is no run on one machine, whatever its report says.
 
     Raises ConfigError for a run between silos, without the word that a run on one machine needs, and with one that
     another run does not need; StoreError if something is missing, ``out`` exists (unless ``overwrite``) or nobody can
@@ -67,7 +69,9 @@ def pack_run(
     report = read_document(run / _REPORT, "report")
     check_bundle_path(out, overwrite=overwrite)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
-    publication = _publication(run, loaded, report, said=said, exact=real_figures)
+    publication = None
+    if not fetched:
+        publication = _publication(run, loaded, report, said=said, exact=real_figures)
     if publication is not None and report is not None:
         report = {**report, ACCOUNT: publication.account}
     published = {}

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mechanisms.errors import MechanismError
 from parties.audit.findings import FAIL
 from parties.cli.invitations import study_path
 from parties.cli.runtime import command_progress, common_options, run_supervised
 from parties.config import CertificateFiles, Config, load_config
-from parties.foundation.errors import StoreError
+from parties.foundation.errors import PartyError, StoreError
 from parties.foundation.exit_codes import AuditFailed
 from parties.foundation.untrusted_text import parse_json, printable
 from parties.identity.study_setup import CERTIFICATES
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from parties.audit.runner import Audit
 
 _PATH = click.Path(path_type=Path)
+_DAMAGES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""Exceptions from texts of a report that nobody has checked yet."""
 _PACKAGE = "datapackage.json"
 RESULT_FOLDER = "result"
 """Folder of the fetched files, beside the study's configuration."""
@@ -185,7 +188,14 @@ def _audited(path: Path, folder: Path, bundle: Path) -> FetchedResult:
     from parties.audit.packing import pack_run
     from parties.audit.runner import audit_folder
 
-    pack_run(folder, bundle, config=path, overwrite=True)
+    try:
+        pack_run(folder, bundle, config=path, overwrite=True, fetched=True)
+    except (PartyError, MechanismError):
+        raise
+    except _DAMAGES as error:
+        raise AuditFailed(
+            f"{folder}: table, model and report, as a server gave them, are none: {error}; expected those of this study"
+        ) from error
     page = bundle.with_suffix(".audit.html")
     with unpacked_run(bundle) as unpacked:
         findings = audit_folder(unpacked.folder, agreed=path, left_out=unpacked.left_out)
