@@ -181,9 +181,9 @@ def test_a_flood_is_bounded_by_address_and_pushes_itself_out(
     north = asked(tmp_path / "north")
     found.apply(*north, "192.0.2.1")
     assert flood(found, tmp_path, 12, "203.0.113.1") == 8
-    # One network of IPv6 is one address, whatever its lower half.
+    # One site's network of IPv6 is one address, whatever follows.
     for lower in range(12):
-        flood(found, tmp_path, 1, f"2001:db8::{lower + 1:x}")
+        flood(found, tmp_path, 1, f"2001:db8:0:{lower:x}::{lower + 1:x}")
     flood(found, tmp_path, 12, "203.0.113.2")
     assert len(found.all()) == 20
     # An owner whose house has not asked gets in, in the place of the flood's latest, and nobody else goes.
@@ -236,8 +236,8 @@ def test_requests_that_nobody_asks_about_expire(tmp_path: Path) -> None:
     ("remote", "network"),
     [
         ("192.0.2.1", "192.0.2.1"),
-        ("2001:db8::1", "2001:db8::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
+        ("2001:db8::1", "2001:db8::/48"),
+        ("fe80::1%eth0", "fe80::/48"),
         ("", ""),
         ("nonsense", ""),
     ],
