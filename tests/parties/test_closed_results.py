@@ -145,7 +145,7 @@ async def test_a_file_that_drips_is_not_waited_for_without_end(
         limits.append(timeout)
         raise TimeoutError
 
-    monkeypatch.setattr(client.aiohttp, "ClientSession", session)
+    monkeypatch.setattr("aiohttp.ClientSession", session)
     monkeypatch.setattr(client, "client_context", lambda *given: False)
     files = CertificateFiles(tmp_path, tmp_path, tmp_path)
     listing = client._Listing(config.parties[0], {TRANSCRIPT_FILE: size}, {})
