@@ -84,10 +84,15 @@ def read_recognised(
 def read_drawn(path: Path, domain: Domain) -> TextTable:
     """Returns a synthetic text table over ``domain`` as it was written, regardless of the look of its values.
 
-    Raises ``DataError`` as ``read_text``.
+    It is plain text, whatever its content looks like: nothing of it is unpacked, and no other reader sees a file that
+    somebody else made. Raises ``DataError`` as ``read_text``.
     """
     form = domain.format
-    table = read_text(TableSource(str(path), dialect=form.dialect))
+    try:
+        content = Content(path.read_bytes(), path.name, str(path))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    table, _ = _read_text(content, form.dialect)
     commas = number_columns(domain) if form.decimal == "," else {}
     columns = {
         name: [

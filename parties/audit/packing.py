@@ -41,6 +41,7 @@ def pack_run(
     real_figures: bool = False,
     overwrite: bool = False,
     said: PublishersWord | None = None,
+    fetched: bool = False,
 ) -> PackedRun:
     """Writes the public files of the run in folder ``run`` to the zip file ``out``.
 
@@ -48,8 +49,10 @@ def pack_run(
         config: configuration of the study; by default the run folder's.
         terms: text of the terms of use, a file; by default those of the configuration, or this program's.
         certificates: folder of the certificates; by default the run folder's.
-        real_figures: leaves in what a trial computed from its real table without noise: such a bundle is not private.
+        real_figures: leaves in what a trial computed from its real table without noise: such a bundle is not private,
+            and costs everything.
         said: what its maker says of the people in the table, of a run on one machine, whose budget pays.
+        fetched: True for files that three servers gave: that is no run on one machine, whatever its report says.
 
     Raises ConfigError for a run between silos, without the word that a run on one machine needs, and with one that
     another run does not need; StoreError if something is missing, ``out`` exists (unless ``overwrite``) or nobody can
@@ -66,7 +69,9 @@ def pack_run(
     report = read_document(run / _REPORT, "report")
     check_bundle_path(out, overwrite=overwrite)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
-    publication = _publication(run, loaded, report, said=said)
+    publication = None
+    if not fetched:
+        publication = _publication(run, loaded, report, said=said, exact=real_figures)
     if publication is not None and report is not None:
         report = {**report, ACCOUNT: publication.account}
     published = {}
@@ -105,11 +110,22 @@ def pack_run(
 
 
 def _publication(
-    run: Path, config: Config, report: Mapping[str, object] | None, *, said: PublishersWord | None
+    run: Path,
+    config: Config,
+    report: Mapping[str, object] | None,
+    *,
+    said: PublishersWord | None,
+    exact: bool,
 ) -> LocalPublication | None:
     """Returns the publication of a run on one machine, None for another one. Raises ConfigError."""
     if is_local_run(run, report or {}):
-        return LocalPublication.of(run, config, report or {}, said=said or PublishersWord())
+        own = run / _CONFIG
+        if own.is_file() and load_config(own).digest() != config.digest():
+            raise ConfigError(
+                config.source, "", f"is not the configuration of this run; expected {own}"
+            )
+        word = said or PublishersWord()
+        return LocalPublication.of(run, config, report or {}, said=word, exact=exact)
     if said is not None and (said.table or said.word or said.uncharged):
         raise ConfigError(
             str(run),

@@ -44,6 +44,8 @@ from parties.storage.refresh import Refreshes, forecast_refreshes
 from parties.storage.told_releases import EarlierRelease, ToldReleases
 from parties.storage.user_paths import budget_path
 
+_LEAST_DIGITS = 8
+
 
 @click.group(invoke_without_command=True, epilog="Example: syncret budget")
 @budget_option
@@ -137,7 +139,12 @@ def set_limit(
 
 @budget.command("reconcile", epilog="Example: syncret budget reconcile study/stays.toml")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--run", default=None, metavar="NAME", help="Enter this run alone.")
+@click.option(
+    "--run",
+    default=None,
+    metavar="NAME",
+    help="Enter this run alone; a name, or the first digits of a configuration.",
+)
 @population_options
 @certificate_options
 @common_options
@@ -173,7 +180,7 @@ def reconcile(
     answers = run_supervised(ask, watch_stdin=False, events=None)
     if not answers.answered:
         raise SubmitError(f"no server answers: {_problems_text(answers)}; nothing was entered")
-    missing = [item for item in answers.missing if run in (None, item.release.run)]
+    missing = _of_run(answers.missing, run)
     entered = _enter_earlier(path, missing, word=word)
     if as_json:
         document = {
@@ -188,10 +195,27 @@ def reconcile(
         return
     for item, name in entered:
         click.echo(f"{item.text}: {cost_text(item.release)} is charged to {name}")
-    known = "nothing that this budget does not have" if not entered else "nothing else"
+    left = [item for item in answers.missing if item not in missing]
+    for item in left:
+        click.echo(f"{item.text}: is not entered, and this budget does not have it")
+    known = "nothing else" if entered or left else "nothing that this budget does not have"
     click.echo(f"{and_list(answers.answered)} told {known}")
     if answers.problems:
         click.echo(_problems_text(answers))
+
+
+def _of_run(found: Sequence[EarlierRelease], run: str | None) -> list[EarlierRelease]:
+    """Returns the releases of one run, or all. Raises UsageError for several of one name, which its maker chose."""
+    if run is None:
+        return list(found)
+    named = [item for item in found if item.release.run == run]
+    if len({item.release.config for item in named}) > 1:
+        raise click.UsageError(
+            f"{'; '.join(item.text for item in named)}: these have one name; expected --run with the digits of one "
+            "configuration"
+        )
+    digits = len(run) >= _LEAST_DIGITS
+    return named or [item for item in found if digits and item.release.config.startswith(run)]
 
 
 def _problems_text(answers: ToldReleases) -> str:

@@ -86,6 +86,8 @@ def ensure_admitted(path: Path, name: str, *, wait_s: float) -> None:
     if is_admitted(path):
         return
     config, progress = load_config(path), command_progress()
+    if name in [party.name for party in config.require_parties()]:
+        raise CertificateError(f"{name!r} is the name of a server; expected another for an owner")
     keys = config.require_tls().key.parent
     request, text = make_admission_request(name, config.digest(), keys=keys)
     lines = [

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mechanisms.errors import MechanismError
 from parties.audit.findings import FAIL
 from parties.cli.invitations import study_path
 from parties.cli.runtime import command_progress, common_options, run_supervised
 from parties.config import CertificateFiles, Config, load_config
+from parties.foundation.errors import PartyError, StoreError
 from parties.foundation.exit_codes import AuditFailed
-from parties.foundation.untrusted_text import printable
+from parties.foundation.untrusted_text import parse_json, printable
 from parties.identity.study_setup import CERTIFICATES
 from parties.identity.tls import load_identity
 from parties.local.processes import Supervision
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from parties.audit.runner import Audit
 
 _PATH = click.Path(path_type=Path)
+_DAMAGES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""Exceptions from texts of a report that nobody has checked yet."""
+_PACKAGE = "datapackage.json"
 RESULT_FOLDER = "result"
 """Folder of the fetched files, beside the study's configuration."""
 MAX_WAIT_S = 31 * 86_400.0
@@ -120,6 +125,8 @@ def fetched_result(
     """Waits for the result of the study in the file ``path``, fetches it, packs and audits it. Raises PartyError."""
     folder, progress = (own or path.resolve().parent) / RESULT_FOLDER, command_progress()
     bundle = out or Path(f"{config.run.id}.zip")
+    if own is None:
+        _check_replaceable(bundle, config)
     server = None if own is None else _own_server(config, files, own)
 
     async def fetch(supervision: Supervision) -> None:
@@ -134,6 +141,25 @@ def fetched_result(
         if not found.audit.ok:
             bundle.unlink(missing_ok=True)
     return found
+
+
+def _check_replaceable(bundle: Path, config: Config) -> None:
+    """Raises StoreError for a file that is there and is no bundle of this study: an invitation names the file."""
+    # Local import: archives take long to import.
+    import zipfile
+    import zlib
+
+    if not (bundle.exists() or bundle.is_symlink()):
+        return
+    try:
+        with zipfile.ZipFile(bundle) as archive:
+            package = parse_json(archive.read(_PACKAGE))
+    except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        package = None
+    if not isinstance(package, dict) or package.get("id") != f"sha256:{config.digest()}":
+        raise StoreError(
+            bundle, "is there already, and is no result of this study; expected a new name by --out"
+        )
 
 
 def _own_server(config: Config, files: CertificateFiles, folder: Path) -> OwnServer:
@@ -162,7 +188,14 @@ def _audited(path: Path, folder: Path, bundle: Path) -> FetchedResult:
     from parties.audit.packing import pack_run
     from parties.audit.runner import audit_folder
 
-    pack_run(folder, bundle, config=path, overwrite=True)
+    try:
+        pack_run(folder, bundle, config=path, overwrite=True, fetched=True)
+    except (PartyError, MechanismError):
+        raise
+    except _DAMAGES as error:
+        raise AuditFailed(
+            f"{folder}: table, model and report, as a server gave them, are none: {error}; expected those of this study"
+        ) from error
     page = bundle.with_suffix(".audit.html")
     with unpacked_run(bundle) as unpacked:
         findings = audit_folder(unpacked.folder, agreed=path, left_out=unpacked.left_out)

@@ -1,14 +1,16 @@
 """Parsers for untrusted JSON, TOML and certificates, and text that is safe for a terminal.
 
 ``parse_json`` and ``parse_toml`` raise ValueError for every text that their parsers cannot handle: nested too deeply,
-numbers too long, no UTF-8. Known limits: values are not checked; JSON may have NaN and infinities, and a duplicate key,
-of which the last value counts.
+numbers too long, no UTF-8. A TOML key of many parts (``a.a.a``) is refused before it is parsed, since `tomllib` takes
+time with the cube of their number. Known limits: values are not checked; JSON may have NaN and infinities, and a
+duplicate key, of which the last value counts.
 
 ``certificate_from_pem`` and ``certificate_from_der`` parse certificates completely, since `cryptography` parses most
 parts only on access, and raise ValueError for every defect.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +20,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 MAX_PRINTED = 4000
 """Maximum length of a message, in characters."""
+_KEY_PARTS = 32
+"""Number of parts joined by dots from which on a TOML text is refused, also within its strings and comments."""
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_KEY_PARTS - 1}}}")
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -30,6 +36,8 @@ def parse_json(text: str | bytes) -> Any:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Returns the value of a TOML text. Raises ValueError."""
+    if _LONG_KEY.search(text):
+        raise ValueError(f"it has a key of {_KEY_PARTS} parts or more")
     try:
         return tomllib.loads(text)
     except RecursionError as error:

@@ -9,7 +9,6 @@ operators: whoever made another configuration of it is found by that, and anothe
 Secret: nothing. Known limit: studies of DistAIM alone.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,8 +154,8 @@ def accept_invitation(invitation: Invitation, within: Path) -> Path:
 def _config_of(text: str, source: str) -> Config:
     """Returns the configuration without sections that are a participant's own. Raises ConfigError."""
     try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = parse_toml(text)
+    except ValueError as error:
         raise ConfigError(source, "config", "is not valid TOML") from error
     kept = {key: value for key, value in document.items() if key not in _OWN}
     config = config_from_dict(kept, source=f"{source}: config", base=Path())

@@ -15,7 +15,6 @@ import functools
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from mnemonic import Mnemonic
 from parties.config import Address
 from parties.crypto.hpke import SealKey, SealTo
 from parties.foundation.errors import CertificateError
+from parties.foundation.untrusted_text import parse_toml
 from parties.identity.tls import check_subject, load_key, private_pem
 from parties.storage.files import disk_errors, write_atomic, write_new
 
@@ -342,8 +342,8 @@ def _document(data: bytes, path: Path | str, kind: str) -> dict[str, object]:
     if len(data) > MAX_BYTES:
         raise CertificateError(f"{path}: has more than {MAX_BYTES} bytes; expected a {kind}")
     try:
-        return tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:
+        return parse_toml(data.decode())
+    except ValueError as error:
         raise CertificateError(f"{path}: is damaged, or no {kind}: not valid TOML") from error
 
 

@@ -28,6 +28,7 @@ from parties.storage.table_sketch import KeyedSketch, SketchKey, make_sketch
 from parties.storage.user_paths import budget_path
 
 _LABEL = b"syncret local run 1\n"
+_EXACT_LABEL = b"syncret local run with real figures 1\n"
 _MARK = "run.json"
 
 
@@ -68,20 +69,30 @@ class LocalPublication:
 
     @classmethod
     def of(
-        cls, run: Path, config: Config, report: Mapping[str, object], *, said: PublishersWord
+        cls,
+        run: Path,
+        config: Config,
+        report: Mapping[str, object],
+        *,
+        said: PublishersWord,
+        exact: bool = False,
     ) -> "LocalPublication":
-        """Returns the publication of the run in folder ``run``.
+        """Returns the publication of the run in folder ``run``; an ``exact`` one has figures of the real table.
 
         Raises ConfigError if its maker does not say who pays, or that a run without a guarantee may be published.
         """
-        release, submission = local_release(config, report), local_submission(run, config)
+        release, submission = local_release(config, report), local_submission(run, config, exact)
         found = cls(release, submission, config.run.person or (), said)
-        if found.release.not_private and not said.not_private:
+        charged_whole = exact and said.uncharged is None
+        if (found.release.not_private or charged_whole) and not said.not_private:
             raise ConfigError(
                 str(run),
                 "method",
-                "has no privacy guarantee; expected --not-private to publish it all the same",
+                "has no privacy guarantee, and with --real-figures no run has; expected --not-private to publish it "
+                "all the same, after which no epsilon holds for the people in it",
             )
+        if exact:
+            found = replace(found, release=_without_guarantee(release))
         if said.uncharged is not None and not said.uncharged.strip():
             raise ConfigError(
                 str(run), "--uncharged", "is empty; expected the reason, which the bundle has"
@@ -161,11 +172,19 @@ def local_release(config: Config, report: Mapping[str, object]) -> Release:
     else:
         whole = distaim_release(Study.of(config))
     whole = replace(whole, method=str(report.get("method", whole.method)))
-    return whole if is_private(report) else replace(whole, rho=float("inf"), epsilon=float("inf"))
+    return whole if is_private(report) else _without_guarantee(whole)
 
 
-def local_submission(run: Path, config: Config) -> str:
-    """Returns the name of a run by its result: its model or, without one, its table. Raises StoreError."""
+def _without_guarantee(release: Release) -> Release:
+    return replace(release, rho=float("inf"), epsilon=float("inf"))
+
+
+def local_submission(run: Path, config: Config, exact: bool = False) -> str:
+    """Returns the name of a run by its result: its model or, without one, its table. Raises StoreError.
+
+    With ``exact`` figures it is another release.
+    """
     model = run / MODEL_FOLDER
     result = model_digest(model) if model.is_dir() else table_digest(run / TABLE_FILE)
-    return hashlib.sha256(_LABEL + bytes.fromhex(config.digest() + result)).hexdigest()
+    label = _EXACT_LABEL if exact else _LABEL
+    return hashlib.sha256(label + bytes.fromhex(config.digest() + result)).hexdigest()

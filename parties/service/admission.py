@@ -216,13 +216,13 @@ class Applicants:
 
 
 def network_of(remote: str) -> str:
-    """Returns the network that an address counts for: of IPv6 the first 64 bits, which one host may have all of."""
+    """Returns the network that an address counts for: of IPv6 the first 48 bits, all below which one site may have."""
     try:
         address = ipaddress.ip_address(remote.partition("%")[0])
     except ValueError:
         return ""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
-        return str(ipaddress.ip_network((address, 64), strict=False))
+        return str(ipaddress.ip_network((address, 48), strict=False))
     return str(address)
 
 

@@ -53,7 +53,8 @@ class _BriefConnection(web.RequestHandler):
 class StudyResponder:
     """Endpoint of one study; ``answering`` is the number of requests under way.
 
-    With ``limit_s`` a connection ends after so many seconds: for peers that nobody knows.
+    With ``limit_s`` a connection ends after so many seconds, and the oldest one where there are too many: for peers
+    that nobody knows, of whom few addresses would otherwise keep all others away.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class StudyResponder:
         self.asked_at = 0.0
         self.answering = 0
         self._answer = answer
+        self._ends_oldest = limit_s is not None
         inlet = PassedSocketQueue()
         self.put = inlet.put
         server = self._server = web.Server(self._answer_request, access_log=None)
@@ -80,10 +82,16 @@ class StudyResponder:
         await self._server.shutdown(_LINGER_S)
         await self._handed.wait_closed()
 
-    @property
-    def full(self) -> bool:
-        """True if no further connection is to be taken."""
-        return len(self._server.connections) >= _MAX_CONNECTIONS
+    def has_room(self) -> bool:
+        """Returns true if a further connection may be taken, after the end of the oldest one if there are too many."""
+        transports = [each.transport for each in self._server.connections]
+        there = [each for each in transports if each is not None and not each.is_closing()]
+        if len(there) < _MAX_CONNECTIONS:
+            return True
+        if self._ends_oldest and isinstance(there[0], asyncio.Transport):
+            there[0].abort()
+            return True
+        return False
 
     async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
         self.answering += 1
@@ -111,7 +119,7 @@ class ResponderPool:
         """Passes a connection to the study's responder, which ``make`` returns if there is none; raises its errors."""
         responder = self._responders.pop(digest, None) or make()
         self._responders[digest] = responder
-        if responder.full:
+        if not responder.has_room():
             connection.close()
             return
         responder.put(connection)

@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 import shutil
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from parties.config import Config, config_from_dict, load_config
 from parties.config.provenance import check_confirmed
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import ConfigError, PartyError
+from parties.foundation.untrusted_text import parse_toml
 from parties.identity.join_documents import SEAL_FILE, ensure_server_card
 from parties.identity.study_certificates import checked_certificates
 from parties.identity.study_setup import CERTIFICATES, TLS
@@ -100,8 +100,8 @@ def _without_local_settings(text: str) -> Config:
     try:
         # JSON has strings that no file can hold (half a surrogate pair), and TOML has numbers of any length.
         text.encode()
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = parse_toml(text)
+    except ValueError as error:
         raise ConfigError(SOURCE, "", f"is not valid TOML: {error}") from error
     document.pop("compute", None)
     run = document.get("run")
@@ -218,7 +218,7 @@ class StudyFolder:
 
 def proposed_config(proposed: StoredProposal) -> Config:
     """Returns a study's configuration, without the paths of this server's files. Raises ConfigError."""
-    return config_from_dict(tomllib.loads(proposed.config), source=SOURCE, base=Path())
+    return config_from_dict(parse_toml(proposed.config), source=SOURCE, base=Path())
 
 
 @dataclass(frozen=True, slots=True)

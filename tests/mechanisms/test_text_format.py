@@ -1,8 +1,12 @@
 """The format of the real table: recorded, agreed on, written, read back; and what says nothing changes no digest."""
 
+import bz2
 import csv
+import gzip
 import io
+import lzma
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.draft import draft_domain
-from mechanisms.errors import DomainError
+from mechanisms.errors import DataError, DomainError
 from mechanisms.reading import read_drawn, read_text
 from mechanisms.sampling import public_generator
 from mechanisms.schema import table_schema
@@ -56,6 +60,24 @@ def test_what_is_written_in_a_format_reads_back_to_the_same_codes(
     # In two parts the file is the same, byte for byte.
     write_rows(tmp_path / "b.csv", (frame[:100], frame[100:]), domain, form_of(tmp_path / "b.csv"))
     assert (tmp_path / "b.csv").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("form", FORMATS[:2])
+@pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_drawn_table_is_text_and_nothing_of_it_is_unpacked(
+    form: TextFormat,
+    packed: Callable[[bytes], bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be of a server that lies: an audit reads no bomb, workbook or database from it."""
+    domain = domain_of(form)
+    codes = np.zeros((3, 4), np.int32)
+    path = tmp_path / "synthetic.csv"
+    path.write_bytes(packed(text_bytes(decode(domain, codes, public_generator(1)), domain)))
+    monkeypatch.setattr("mechanisms.reading.unpacked", pytest.fail)
+    with pytest.raises(DataError):
+        encode(domain, read_drawn(path, domain))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -36,6 +36,7 @@ from parties.network.port_sharing import admission_sni_name
 from parties.network.sni_router import SniRouter
 from parties.observability.events import Progress
 from parties.service import admission as module
+from parties.service import responders
 from parties.service.admission import (
     EXPIRES_S,
     AdmissionDesk,
@@ -81,6 +82,18 @@ def test_a_request_is_what_its_key_signed_for_one_study(tmp_path: Path) -> None:
     ):
         with pytest.raises(CertificateError):
             parse_admission_request(changed)
+
+
+@pytest.mark.parametrize("part", ["a.", "a . ", '"a.b".', "'='\t."])
+@pytest.mark.parametrize("before", ["", "x = {", "[", 'x = """\n"""\n'])
+def test_a_key_of_thousands_of_parts_is_refused_unread(
+    part: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold the whole service for a second, for strangers who may ask ten times a second."""
+    monkeypatch.setattr("tomllib.loads", pytest.fail)
+    for many in (32, 2000):
+        with pytest.raises(CertificateError, match="not valid TOML"):
+            parse_admission_request(f"{before}{part * many}a = 1\n".encode())
 
 
 def test_a_request_for_the_coordinator_is_none_for_a_server(tmp_path: Path) -> None:
@@ -167,9 +180,9 @@ def test_a_flood_is_bounded_by_address_and_pushes_itself_out(
     north = asked(tmp_path / "north")
     found.apply(*north, "192.0.2.1")
     assert flood(found, tmp_path, 12, "203.0.113.1") == 8
-    # One network of IPv6 is one address, whatever its lower half.
+    # One site's network of IPv6 is one address, whatever follows.
     for lower in range(12):
-        flood(found, tmp_path, 1, f"2001:db8::{lower + 1:x}")
+        flood(found, tmp_path, 1, f"2001:db8:0:{lower:x}::{lower + 1:x}")
     flood(found, tmp_path, 12, "203.0.113.2")
     assert len(found.all()) == 20
     # An owner whose house has not asked gets in, in the place of the flood's latest, and nobody else goes.
@@ -222,8 +235,8 @@ def test_requests_that_nobody_asks_about_expire(tmp_path: Path) -> None:
     ("remote", "network"),
     [
         ("192.0.2.1", "192.0.2.1"),
-        ("2001:db8::1", "2001:db8::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
+        ("2001:db8::1", "2001:db8::/48"),
+        ("fe80::1%eth0", "fe80::/48"),
         ("", ""),
         ("nonsense", ""),
     ],
@@ -431,6 +444,26 @@ async def test_a_connection_that_dawdles_is_ended(
         writer.close()
     with pytest.raises(NotYet, match="waits at alpha"):
         await alpha.ask(asked(tmp_path / "north", study=digest))
+
+
+async def test_connections_that_dawdle_keep_nobody_away(
+    alpha: Alpha, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address may begin ten in a second, each for ten seconds: three of them would hold all that there is."""
+    monkeypatch.setattr(responders, "_MAX_CONNECTIONS", 3)
+    party, writers = alpha.config.parties[0], list[asyncio.StreamWriter]()
+    for _ in range(5):
+        _, writer = await asyncio.open_connection(
+            party.ingest.host,
+            party.ingest.port,
+            ssl=anonymous_client_context(party.pinned),
+            server_hostname=admission_sni_name(alpha.config.digest()),
+        )
+        writers.append(writer)
+    with pytest.raises(NotYet, match="waits at alpha"):
+        await alpha.ask(asked(tmp_path / "north", study=alpha.config.digest()))
+    for writer in writers:
+        writer.close()
 
 
 @pytest.mark.parametrize("change", ["name", "key", "request"])

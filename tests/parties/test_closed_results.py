@@ -1,7 +1,10 @@
 """Files of a finished study, over HTTP: those with public names alone, of a study that is over, whole or not at all."""
 
 import asyncio
+import io
+import json
 import os
+import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +13,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from parties.config import Config
-from parties.foundation.errors import ResultMissing
+from parties.cli.result import fetched_result
+from parties.config import CertificateFiles, Config
+from parties.foundation.errors import ResultMissing, StoreError
 from parties.foundation.exit_codes import NotYet
 from parties.mpc.submission import result as client
 from parties.mpc.submission.http_api import RESULT_FILES, TRANSCRIPT_FILE, result_path
@@ -125,8 +129,64 @@ def test_a_listing_is_believed_in_nothing_that_leads_elsewhere() -> None:
     ):
         with pytest.raises(ResultMissing, match=said):
             client._require(config, _listing(config, **changes))
-    with pytest.raises(NotYet):
-        client._require(config, ServerAnswer(config.parties[0], None, "is away", 0))
+    # That there is no result for good is believed of two servers.
+    for status in (0, 410):
+        with pytest.raises(NotYet):
+            client._require(config, ServerAnswer(config.parties[0], None, "is away", status))
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20, 1 << 30])
+async def test_a_file_that_drips_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    config, limits = make_config(), list[aiohttp.ClientTimeout]()
+
+    def session(*, connector: object, timeout: aiohttp.ClientTimeout) -> None:
+        limits.append(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr("aiohttp.ClientSession", session)
+    monkeypatch.setattr(client, "client_context", lambda *given: False)
+    files = CertificateFiles(tmp_path, tmp_path, tmp_path)
+    listing = client._Listing(config.parties[0], {TRANSCRIPT_FILE: size}, {})
+    with pytest.raises(NotYet, match="did not come whole"):
+        await client._fetch(
+            config, files, listing, name=TRANSCRIPT_FILE, target=tmp_path / "out" / "file"
+        )
+    # As long as a server takes for its chunks, and a begin.
+    assert limits[0].total == 60 * (2 + size // (1 << 18))
+
+
+def test_a_study_is_named_by_its_maker_and_replaces_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, out = make_config(), tmp_path / f"{make_config().run.id}.zip"
+    files = CertificateFiles(tmp_path / "ca.crt", tmp_path / "own.crt", tmp_path / "own.key")
+    monkeypatch.chdir(tmp_path)
+
+    def id_of(config: Config) -> bytes:
+        return json.dumps({"id": f"sha256:{config.digest()}"}).encode()
+
+    contents = [b"my own thesis", b"PK\3\4 my own thesis"]
+    for package in (b"[]", b"{", id_of(config.override({"run.epsilon": 0.5}))):
+        with io.BytesIO() as made, zipfile.ZipFile(made, "w") as archive:
+            archive.writestr("datapackage.json", package)
+            archive.close()
+            contents.append(made.getvalue())
+    for content in contents:
+        out.write_bytes(content)
+        with pytest.raises(StoreError, match="is no result of this study"):
+            fetched_result(tmp_path / "c.toml", config, files, out=None, wait_s=0)
+        assert out.read_bytes() == content
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("datapackage.json", id_of(config))
+
+    def reached(*given: object, **more: object) -> None:
+        raise LookupError
+
+    monkeypatch.setattr("parties.cli.result.run_supervised", reached)
+    with pytest.raises(LookupError):
+        fetched_result(tmp_path / "c.toml", config, files, out=None, wait_s=0)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -190,7 +190,12 @@ def test_nobody_guesses_which_of_several_populations_had_the_earlier_table(
     said = capsys.readouterr().err
     assert "syncret budget reconcile CONFIG --run earlier with --population" in said
     assert charged(place) == {"donors": ["donated"]}
+    capsys.readouterr()
     assert reconcile(place, "--run", "another", *word) == Status.DONE
+    told = capsys.readouterr().out
+    assert "run earlier" in told
+    assert "is not entered" in told
+    assert "nothing that this budget" not in told
     assert charged(place) == {"donors": ["donated"]}
     assert reconcile(place, "--run", "earlier", *word) == Status.DONE
     assert charged(place) == {"donors": ["donated"], "stays": ["earlier"]}
@@ -199,6 +204,29 @@ def test_nobody_guesses_which_of_several_populations_had_the_earlier_table(
     # Known by now: nothing is asked or charged any more.
     assert reconcile(place) == Status.DONE
     assert "nothing that this budget does not have" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("running")
+def test_studies_of_one_name_are_charged_one_by_one(
+    place: Place, registries: Registries, earlier: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the people of one table would pay for those of the other, who would then spend again."""
+    again = earlier.override({"run.epsilon": 2.0})
+    for config in (earlier, again):
+        registries.release(config, 1, 2)
+    first, second = ("--new-population", "stays"), ("--new-population", "donors")
+    assert reconcile(place, "--run", "earlier", *first) == Status.USAGE
+    said = capsys.readouterr().err
+    assert earlier.digest()[:12] in said
+    assert again.digest()[:12] in said
+    assert not charged(place)
+    assert reconcile(place, "--run", again.digest()[:12], *first) == Status.DONE
+    assert charged(place) == {"stays": ["earlier"]}
+    # One is left by this name.
+    assert reconcile(place, "--run", "earlier", *second) == Status.DONE
+    assert charged(place) == {"stays": ["earlier"], "donors": ["earlier"]}
+    ((item,),) = (OwnerBudget(place.budget).dataset(name).spending for name in ("stays",))
+    assert item.release.epsilon == 2.0
 
 
 @pytest.mark.usefixtures("running")

@@ -12,7 +12,7 @@ import tomli_w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parties.cli.invitations import is_invitation, open_invitation, study_path
+from parties.cli.invitations import ensure_admitted, is_invitation, open_invitation, study_path
 from parties.config import load_config
 from parties.foundation.errors import CertificateError, ConfigError, PartyError, StoreError
 from parties.identity.invitation import (
@@ -78,6 +78,14 @@ def test_an_invitation_takes_nothing_over_that_is_the_owners_own(study: Path) ->
     found = parse_invitation(tomli_w.dumps(document).encode(), "it")
     assert "/etc/" not in found.text()
     assert "evil" not in found.text()
+
+
+def test_an_owner_is_not_called_as_a_server(study: Path, tmp_path: Path) -> None:
+    """Its certificate would replace the server's, and no audit of the result would hold."""
+    path = accept_invitation(make_invitation(study, "alpha"), tmp_path)
+    with pytest.raises(CertificateError, match="name of a server"):
+        ensure_admitted(path, "alpha", wait_s=0)
+    assert not (tmp_path / "tls").exists()
 
 
 def test_another_study_of_the_name_is_not_written_over(study: Path, tmp_path: Path) -> None:

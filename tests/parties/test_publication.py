@@ -11,12 +11,14 @@ import pytest
 from parties.audit.bundle import unpacked_run
 from parties.audit.runner import audit_folder
 from parties.cli.main import cli
+from parties.cli.result import _audited as fetched_audit
 from parties.cli.runtime import run_command_line
 from parties.config import load_config
-from parties.foundation.exit_codes import Status
+from parties.foundation.exit_codes import AuditFailed, Status
 from parties.local.publication import is_local_run, local_release
 from parties.methods.flaim.settings import flaim_release
 from parties.mpc.planning.budget import distaim_release
+from parties.report.model import TRIAL_TRUST
 from parties.report.public import without_real
 from parties.session.study import Study
 from parties.storage.charge_state import ChargeState
@@ -193,6 +195,38 @@ def test_a_run_without_a_guarantee_costs_everything(
     assert OwnerBudget(publisher.budget).dataset("stays").not_private
 
 
+def test_figures_of_the_real_table_cost_everything(
+    publisher: Publisher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also after a bundle without them: no epsilon holds for both."""
+    assert publisher.bundle("--new-population", "stays") == Status.DONE
+    word = ("--population", "stays")
+    assert publisher.bundle("--real-figures", *word) == Status.CONFIG
+    assert "--not-private" in capsys.readouterr().err
+    assert publisher.bundle("--real-figures", "--not-private") == Status.CONFIG
+    budget = OwnerBudget(publisher.budget)
+    assert len(budget.dataset("stays").spending) == 1
+    # It is charged once, like any other.
+    for said in (word, ()):
+        assert publisher.bundle("--real-figures", "--not-private", *said) == Status.DONE
+        spending = budget.dataset("stays").spending
+        assert [run.release.not_private for run in spending] == [False, True]
+
+
+def test_a_run_is_charged_by_its_own_configuration(
+    publisher: Publisher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cheap = publisher.folder / "cheap.toml"
+    own = load_config(publisher.run / "config.toml")
+    cheap.write_text(own.override({"run.epsilon": 0.01}).resolved_toml())
+    word = ("--new-population", "stays")
+    assert publisher.bundle("--config", str(cheap), *word) == Status.CONFIG
+    assert "is not the configuration of this run" in capsys.readouterr().err
+    assert not publisher.budget.exists()
+    cheap.write_text((publisher.run / "config.toml").read_text())
+    assert publisher.bundle("--config", str(cheap), *word) == Status.DONE
+
+
 def test_a_run_between_machines_is_its_owners(
     counts: Publisher, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +241,29 @@ def test_a_run_between_machines_is_its_owners(
     assert counts.bundle() == Status.DONE
     assert not counts.budget.exists()
     assert "account" not in json.loads(read(counts.out)[REPORT])
+
+
+@pytest.mark.parametrize("false", [{"not_private": []}, {"trust": [TRIAL_TRUST]}])
+def test_what_servers_gave_is_audited_whatever_its_report_says(
+    counts: Publisher, false: Mapping[str, object]
+) -> None:
+    """A lying lead could keep all owners from an audit, and have them look for a budget that pays once more."""
+    (counts.run / REPORT).write_text(json.dumps({**without_real(counts.report), **false}))
+    (counts.run / "run.json").unlink(missing_ok=True)
+    found = fetched_audit(counts.run / "config.toml", counts.run, counts.out)
+    assert found.audit.checks
+    assert "account" not in json.loads(read(counts.out)[REPORT])
+
+
+@pytest.mark.parametrize("privacy", [{"rho_spent": None, "rho_total": []}, {"rho_spent": "\ud800"}])
+def test_a_report_of_nonsense_is_an_audit_that_fails(
+    counts: Publisher, privacy: Mapping[str, object]
+) -> None:
+    report = without_real(counts.report)
+    report["privacy"] = {**counts.report["privacy"], **privacy}
+    (counts.run / REPORT).write_text(json.dumps(report))
+    with pytest.raises(AuditFailed, match="as a server gave them"):
+        fetched_audit(counts.run / "config.toml", counts.run, counts.out)
 
 
 def test_a_population_of_a_word_alone_is_asked_about_later(counts: Publisher) -> None:

@@ -15,7 +15,12 @@ from parties.foundation.exit_codes import Status
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.records import ParticipantRecord
-from parties.mpc.submission.status import ServerAnswer, SubmissionStatus, ask_submission_status
+from parties.mpc.submission.status import (
+    ServerAnswer,
+    SubmissionStatus,
+    ask_submission_status,
+    submission_statuses,
+)
 from parties.mpc.submission.submit import Submitted, refresh_receipts, submit
 from parties.session.study import Study
 from parties.storage.owner_budget import OwnerBudget
@@ -212,3 +217,9 @@ def test_status_enters_a_charge_that_an_older_copy_of_the_budget_lacks(
     OwnerBudget(budget).charge(TableIdentity.of_file(table), other, "other")
     assert ask(counted)[0] == [2]
     assert OwnerBudget(budget).datasets()[0].left == 0
+
+
+def test_a_servers_words_move_no_cursor() -> None:
+    says = {"upload": None, "counted": False, "round": 1, "excluded": "late\x1b[2J\u202e"}
+    (found,) = submission_statuses([ServerAnswer(make_config().parties[0], says)])
+    assert found.text == "not counted, in round 1: late?[2J?"

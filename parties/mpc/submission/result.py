@@ -36,7 +36,7 @@ from parties.storage.files import atomic_replacement, disk_errors
 MAX_FILE_BYTES = 1 << 32
 _CHUNK = 1 << 18
 _SILENCE_S = 60.0
-"""Maximum time in seconds without a byte of a file."""
+"""Maximum time in seconds without a byte of a file, and for a chunk of it, as at a server."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _ASK_S = 20.0
 """Maximum time in seconds for a server's answer to a question."""
@@ -194,9 +194,8 @@ def _require(config: Config, heard: ServerAnswer) -> _Listing:
     match heard.says:
         case {"config": str() as digest, "files": dict() as sizes, "removed": dict() as removed}:
             pass
-        case None if heard.status == HTTPStatus.GONE:
-            raise ResultMissing(f"{heard.party.name} {heard.problem}")
         case None:
+            # That a study ended without a result is believed of two servers (``_problem``), and not of one.
             raise NotYet(f"{heard.party.name} {heard.problem}")
         case _:
             raise ResultMissing(f"{heard.party.name} lists no files; expected its result")
@@ -236,7 +235,11 @@ async def _fetch(
         return
     with disk_errors(target, "made"):
         target.parent.mkdir(parents=True, exist_ok=True)
-    limits = aiohttp.ClientTimeout(sock_connect=config.timeouts.connect_s, sock_read=_SILENCE_S)
+    limits = aiohttp.ClientTimeout(
+        total=_SILENCE_S * (2 + size // _CHUNK),
+        sock_connect=config.timeouts.connect_s,
+        sock_read=_SILENCE_S,
+    )
     connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
     url, route = (
         f"https://{party.ingest}{result_path(config.run.id)}/{name}",

@@ -23,6 +23,7 @@ from parties.identity.tls import client_context, explain_tls_error
 from parties.mpc.submission.http_api import (
     InvalidAnswer,
     config_path,
+    printable_answer,
     read_answer,
     refusal_text,
     run_path,
@@ -232,7 +233,7 @@ def _parse_status(party: str, answer: Mapping[str, object]) -> SubmissionStatus 
             "round": int() | None as number,
             "excluded": str() | None as excluded,
         }:
-            shown = None if excluded is None else excluded[:80]
+            shown = None if excluded is None else printable_answer(excluded, 80)
             due, settled = answer.get("counted_from"), answer.get("settled")
             return SubmissionStatus(
                 party,
