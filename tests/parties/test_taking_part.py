@@ -40,7 +40,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def result(host: Path, run: str, *more: str, status: int = 0) -> str:
-    arguments = ("result", f"study-{run}/{run}.toml", "--key", "tls/own.key", *more)
+    arguments = ("result", f"study-{run}/{run}.toml", "--key", f"tls-{run}/own.key", *more)
     return syncret(*arguments, cwd=host, status=status)
 
 
