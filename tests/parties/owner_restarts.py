@@ -440,9 +440,15 @@ class OneServer:
         async def close(_: object) -> None:
             pass
 
+        async def releases(*_: object, **__: object) -> list[object]:
+            # Tells of none; `test_participant_releases` has servers that do.
+            self.machine.event()
+            return []
+
         with contextlib.ExitStack() as stack:
             for name, value in (
                 ("_connect_with_retries", self.connect),
+                ("ask_releases", releases),
                 ("_read", self.read),
                 ("_write", self.write),
                 ("close_writer", close),
