@@ -247,7 +247,7 @@ def test_a_trial_of_an_ugly_table_keeps_heaps_medians_marks_and_frequent_codes(
     assert incomes[1].median() == pytest.approx(incomes[0].median(), rel=0.1)
     assert (incomes[1] == -99).mean() == pytest.approx(0.02, abs=0.012)
     assert (drawn["end"] == "9999-12-31").mean() == pytest.approx(0.02, abs=0.012)
-    # Empty years beside full ones count from three deviations of their noise: about one run in ten has some percent there.
+    # Empty years beside full ones count from three deviations: about one run in ten has some percent there.
     assert drawn["end"].str[:4].isin(["2019", "2020", "9999"]).mean() > 0.92
     assert pd.to_numeric(drawn["ratio"]).median() == pytest.approx(1.0, abs=0.01)
     assert {*often, "other"} == set(drawn["code"])
