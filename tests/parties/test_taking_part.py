@@ -249,6 +249,7 @@ def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Clust
     assert "has not begun" in errors
 
 
+@pytest.mark.slow
 def test_what_was_charged_comes_back_where_the_study_ends_without_a_result(three: Cluster) -> None:
     digest, invitation = propose_and_invite(three, "ended")
     alpha = three.serves[0]
