@@ -19,17 +19,17 @@ from parties.config import Config, PartySection
 from parties.foundation.errors import CertificateError
 from parties.foundation.exit_codes import NotAdmitted, NotYet
 from parties.foundation.untrusted_text import certificate_from_pem
-from parties.foundation.version import ingest_headers
 from parties.identity.join_documents import AdmissionRequest
 from parties.identity.signing import Issuer
-from parties.identity.tls import anonymous_client_context, explain_tls_error
+from parties.identity.tls import anonymous_client_context
 from parties.mpc.submission.http_api import (
     InvalidAnswer,
     admission_path,
     read_answer,
     refusal_text,
 )
-from parties.mpc.submission.route import Route, without_login
+from parties.mpc.submission.repetition import Repetition
+from parties.mpc.submission.route import Route
 from parties.network.port_sharing import admission_sni_name
 from parties.observability.events import Progress
 from protocols.mesh import key_hash
@@ -62,8 +62,13 @@ async def await_admission(
     study is over, CertificateError, ConfigError.
     """
     issuer = Issuer.load(config.require_tls().ca)
-    loop = asyncio.get_running_loop()
-    deadline, pause_s, said = loop.time() + wait_s, _FIRST_PAUSE_S, ""
+    waits = Repetition(
+        wait_s,
+        first_s=_FIRST_PAUSE_S,
+        longest_s=_LONGEST_PAUSE_S,
+        event="waiting-for-admission",
+        progress=progress,
+    )
     while True:
         heard = await asyncio.gather(
             *(_ask(config, party, text) for party in config.require_parties())
@@ -73,13 +78,8 @@ async def await_admission(
                 return answer.certificate
         _check_refusals(heard)
         state = _state_text(heard)
-        if state != said:
-            progress.event("waiting-for-admission", state)
-            said = state
-        if loop.time() + pause_s > deadline:
+        if not await waits.again(state):
             raise NotYet(f"{request.name} is not admitted yet: {state}; the same command goes on")
-        await asyncio.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
 
 
 def _check_refusals(heard: Sequence[AdmissionAnswer]) -> None:
@@ -108,30 +108,23 @@ def _is_for(certificate: str, request: AdmissionRequest, issuer: Issuer) -> bool
 
 
 async def _ask(config: Config, party: PartySection, text: bytes) -> AdmissionAnswer:
-    connector = aiohttp.TCPConnector(ssl=anonymous_client_context(party.pinned))
+    context = anonymous_client_context(party.pinned)
     limits = aiohttp.ClientTimeout(total=_ASK_S, sock_connect=config.timeouts.connect_s)
     url, route = f"https://{party.ingest}{admission_path(config.run.id)}", Route.to(config, party)
     try:
-        with without_login():
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-                session.put(
-                    url,
-                    data=text,
-                    headers=ingest_headers(),
-                    server_hostname=admission_sni_name(config.digest()),
-                    allow_redirects=False,
-                    proxy=route.url,
-                    proxy_headers=route.headers,
-                ) as response,
-            ):
-                answer, _ = await read_answer(response)
+        async with route.exchange(
+            "PUT",
+            url,
+            context=context,
+            name=admission_sni_name(config.digest()),
+            limits=limits,
+            content=text,
+        ) as response:
+            answer, _ = await read_answer(response)
     except TimeoutError:
         return AdmissionAnswer(party.name, 0, problem="does not answer in time")
     except (aiohttp.ClientError, OSError) as error:
-        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
-        reason = explain_tls_error(below or error, party.name) or route.problem(error)
-        return AdmissionAnswer(party.name, 0, problem=reason)
+        return AdmissionAnswer(party.name, 0, problem=route.reason(error, party.name))
     except InvalidAnswer as error:
         return AdmissionAnswer(party.name, 0, problem=str(error))
     if response.status == HTTPStatus.OK:

@@ -18,8 +18,7 @@ import aiohttp
 from parties.config import CertificateFiles, Config, PartySection
 from parties.foundation.errors import ResultMissing
 from parties.foundation.exit_codes import NotYet
-from parties.foundation.version import ingest_headers
-from parties.identity.tls import client_context, explain_tls_error
+from parties.identity.tls import client_context
 from parties.mpc.submission.http_api import (
     RESULT_FILES,
     TRANSCRIPT_FILE,
@@ -27,7 +26,8 @@ from parties.mpc.submission.http_api import (
     result_path,
     run_path,
 )
-from parties.mpc.submission.route import Route, without_login
+from parties.mpc.submission.repetition import Repetition
+from parties.mpc.submission.route import Route
 from parties.mpc.submission.status import ServerAnswer, ask_server
 from parties.network.port_sharing import study_sni_name
 from parties.observability.events import Progress
@@ -72,20 +72,16 @@ async def obtain_result(
 
     Raises as ``await_result`` and ``fetch_result``, NotYet after ``wait_s`` seconds.
     """
-    loop = asyncio.get_running_loop()
-    deadline, pause_s = loop.time() + wait_s, _FIRST_PAUSE_S
+    waits = _waits(wait_s, progress)
     while True:
-        left = max(0.0, deadline - loop.time())
         try:
-            await await_result(config, files, own=own, wait_s=left, progress=progress)
+            await await_result(config, files, own=own, wait_s=waits.left_s, progress=progress)
             await fetch_result(config, files, out, own=own)
         except NotYet:
-            if loop.time() + pause_s > deadline:
+            if not await waits.again():
                 raise
         else:
             return
-        await asyncio.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
 
 
 async def await_result(
@@ -100,21 +96,22 @@ async def await_result(
 
     Raises ResultMissing for a study that ended otherwise, NotYet, CertificateError, ConfigError.
     """
-    loop = asyncio.get_running_loop()
-    deadline, pause_s, said = loop.time() + wait_s, _FIRST_PAUSE_S, ""
-    while True:
-        problem = await _problem(config, files, own)
-        if not problem:
-            return
-        if problem != said:
-            progress.event("waiting-for-result", f"not yet: {problem}")
-            said = problem
-        if loop.time() + pause_s > deadline:
+    waits = _waits(wait_s, progress)
+    while problem := await _problem(config, files, own):
+        if not await waits.again(f"not yet: {problem}"):
             raise NotYet(
                 f"the result of {config.run.id} is not there yet: {problem}; the same command goes on later"
             )
-        await asyncio.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _waits(wait_s: float, progress: Progress) -> Repetition:
+    return Repetition(
+        wait_s,
+        first_s=_FIRST_PAUSE_S,
+        longest_s=_LONGEST_PAUSE_S,
+        event="waiting-for-result",
+        progress=progress,
+    )
 
 
 async def fetch_result(
@@ -240,30 +237,17 @@ async def _fetch(
         sock_connect=config.timeouts.connect_s,
         sock_read=_SILENCE_S,
     )
-    connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
-    url, route = (
-        f"https://{party.ingest}{result_path(config.run.id)}/{name}",
-        Route.to(config, party),
-    )
+    url = f"https://{party.ingest}{result_path(config.run.id)}/{name}"
+    context, route = client_context(files, party.pinned), Route.to(config, party)
     try:
-        with without_login():
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-                session.get(
-                    url,
-                    headers=ingest_headers(),
-                    server_hostname=study_sni_name(config.digest()),
-                    allow_redirects=False,
-                    proxy=route.url,
-                    proxy_headers=route.headers,
-                ) as response,
-            ):
-                if response.status != HTTPStatus.OK:
-                    raise NotYet(f"{party.name} answered {response.status} for {name}")
-                await _write(response, target, size, what=f"{party.name}: {name}")
+        async with route.exchange(
+            "GET", url, context=context, name=study_sni_name(config.digest()), limits=limits
+        ) as response:
+            if response.status != HTTPStatus.OK:
+                raise NotYet(f"{party.name} answered {response.status} for {name}")
+            await _write(response, target, size, what=f"{party.name}: {name}")
     except (TimeoutError, aiohttp.ClientError) as error:
-        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
-        reason = explain_tls_error(below or error, party.name) or route.problem(error)
+        reason = route.reason(error, party.name)
         raise NotYet(f"{party.name}: {name} did not come whole: {reason}") from error
 
 

@@ -1,7 +1,8 @@
 """A participant's way to a server over HTTPS: directly, or through a proxy, whose errors are told in words."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
@@ -10,6 +11,8 @@ import aiohttp
 
 from parties.config import Config, PartySection
 from parties.config.proxy import Proxy
+from parties.foundation.version import ingest_headers
+from parties.identity.tls import explain_tls_error
 from parties.observability.heartbeat import network_reason
 
 _FINAL = (HTTPStatus.PROXY_AUTHENTICATION_REQUIRED, HTTPStatus.FORBIDDEN)
@@ -53,6 +56,44 @@ class Route:
     def headers(self) -> Mapping[str, str] | None:
         """The argument ``proxy_headers`` of a request. Secret."""
         return None if self.proxy is None else self.proxy.headers
+
+    @contextlib.asynccontextmanager
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        context: ssl.SSLContext,
+        name: str,
+        limits: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yields the response to one request, on a connection of its own, to the server of SNI ``name``.
+
+        Redirects are answers like others. Raises aiohttp.ClientError without a proxy's login, TimeoutError, OSError.
+        """
+        connector = aiohttp.TCPConnector(ssl=context)
+        with without_login():
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
+                session.request(
+                    method,
+                    url,
+                    data=content,
+                    headers=headers or ingest_headers(),
+                    server_hostname=name,
+                    allow_redirects=False,
+                    proxy=self.url,
+                    proxy_headers=self.headers,
+                ) as response,
+            ):
+                yield response
+
+    def reason(self, error: Exception, server: str) -> str:
+        """Returns the meaning of an error of ``exchange`` with ``server``: its certificate's, or the network's."""
+        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+        return explain_tls_error(below or error, server) or self.problem(error)
 
     def problem(self, error: Exception) -> str:
         """Returns what kept a connection from the server, without the library's decoration."""

@@ -18,8 +18,7 @@ import aiohttp
 from parties.config import CertificateFiles, Config, PartySection
 from parties.config.diff import MAX_BYTES, differences_text
 from parties.foundation.exit_codes import NotYet
-from parties.foundation.version import ingest_headers
-from parties.identity.tls import client_context, explain_tls_error
+from parties.identity.tls import client_context
 from parties.mpc.submission.http_api import (
     InvalidAnswer,
     config_path,
@@ -28,7 +27,8 @@ from parties.mpc.submission.http_api import (
     refusal_text,
     run_path,
 )
-from parties.mpc.submission.route import Route, without_login
+from parties.mpc.submission.repetition import Repetition
+from parties.mpc.submission.route import Route
 from parties.network.port_sharing import study_sni_name
 from parties.observability.clocks import ClockReading
 from parties.observability.events import Progress
@@ -135,8 +135,13 @@ async def await_begin(
 
     Raises NotYet after ``wait_s`` seconds, CertificateError, ConfigError.
     """
-    loop = asyncio.get_running_loop()
-    deadline, pause_s, said = loop.time() + wait_s, _FIRST_PAUSE_S, ""
+    waits = Repetition(
+        wait_s,
+        first_s=_FIRST_PAUSE_S,
+        longest_s=_LONGEST_PAUSE_S,
+        event="waiting-for-begin",
+        progress=progress,
+    )
     timeouts = replace(config.timeouts, submit_s=min(_ASK_S, config.timeouts.submit_s))
     while True:
         heard = await ask_servers(replace(config, timeouts=timeouts), files)
@@ -145,15 +150,10 @@ async def await_begin(
         if sum(each.status == HTTPStatus.GONE for each in heard) >= 2:
             return False
         state = "; ".join(f"{each.party.name}: {each.problem}" for each in heard)
-        if state != said:
-            progress.event("waiting-for-begin", f"the study has not begun: {state}")
-            said = state
-        if loop.time() + pause_s > deadline:
+        if not await waits.again(f"the study has not begun: {state}"):
             raise NotYet(
                 f"the study {config.run.id} has not begun yet: {state}; the same command goes on"
             )
-        await asyncio.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
 
 
 async def ask_differences(config: Config, party: PartySection, files: CertificateFiles) -> str:
@@ -182,31 +182,19 @@ async def ask_server(
     Raises CertificateError if ``files`` cannot be used, and ConfigError if a proxy cannot.
     """
     timeouts = config.timeouts
-    connector = aiohttp.TCPConnector(ssl=client_context(files, party.pinned))
+    context = client_context(files, party.pinned)
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
     url, route = f"https://{party.ingest}{path}", Route.to(config, party)
-    asked_at = time.time()
+    name, asked_at = study_sni_name(config.digest()), time.time()
     try:
-        with without_login():
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-                session.request(
-                    method,
-                    url,
-                    headers=headers or ingest_headers(),
-                    server_hostname=study_sni_name(config.digest()),
-                    allow_redirects=False,
-                    proxy=route.url,
-                    proxy_headers=route.headers,
-                ) as response,
-            ):
-                answer, _ = await read_answer(response, most)
+        async with route.exchange(
+            method, url, context=context, name=name, limits=limits, headers=headers
+        ) as response:
+            answer, _ = await read_answer(response, most)
     except TimeoutError:
         return ServerAnswer(party, problem="no answer in time")
     except (aiohttp.ClientError, OSError) as error:
-        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
-        reason = explain_tls_error(below or error, party.name)
-        return ServerAnswer(party, problem=reason or route.problem(error))
+        return ServerAnswer(party, problem=route.reason(error, party.name))
     except InvalidAnswer as error:
         return ServerAnswer(party, problem=str(error))
     clock = _clock(response.headers.get("Date"), asked_at)
