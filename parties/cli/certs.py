@@ -4,7 +4,6 @@ Each key is made on its owner's host; only `certs trial` makes all in one folder
 """
 
 import json
-import math
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,8 @@ from pathlib import Path
 import click
 
 from parties.cli.invitations import ensure_admitted, open_study, study_path
+from parties.cli.numbers import NumberRange
+from parties.cli.options import authority_option, days_option
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Address, Config
 from parties.crypto.hpke import SealKey
@@ -81,15 +82,7 @@ def _servers(config: Config) -> list[tuple[str, str, str]]:
 
 
 _PATH = click.Path(path_type=Path)
-_MAX_DAYS = 36_500
 _AUTHORITY_DAYS = 3_650
-
-
-def _a_number(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
-    """Rejects NaN, which click's ranges accept."""
-    if math.isnan(value):
-        raise click.BadParameter(f"{value} is no number.", ctx, parameter)
-    return value
 
 
 def _an_address(
@@ -99,17 +92,6 @@ def _an_address(
         return None if value is None else Address.parse(value)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, parameter) from error
-
-
-def _days(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(
-        "--days",
-        type=click.FloatRange(min=0, max=_MAX_DAYS, min_open=True),
-        callback=_a_number,
-        default=default,
-        show_default=True,
-        help="How long what is made is valid.",
-    )
 
 
 def _address(name: str, meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -123,13 +105,6 @@ _KEYS = click.option(
     default=Path("tls"),
     show_default=True,
     help="Where the private keys are made, or already are. They stay there.",
-)
-_ISSUER = click.option(
-    "--authority",
-    type=_PATH,
-    default=Path("authority"),
-    show_default=True,
-    help="The folder of `syncret certs authority`.",
 )
 
 
@@ -205,7 +180,7 @@ def card(
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=0,
     show_default=True,
     metavar="SECONDS",
@@ -242,7 +217,7 @@ def request(name: str, keys: Path, invitation: str | None, *, wait_s: float, as_
     short_help="The coordinator: make the authority.", epilog="Example: syncret certs authority"
 )
 @click.option("--dir", "directory", type=_PATH, default=Path("authority"), show_default=True)
-@_days(_AUTHORITY_DAYS)
+@days_option(_AUTHORITY_DAYS)
 @common_options
 def authority(directory: Path, days: float, as_json: bool) -> None:
     """At the coordinator: make the authority that admits data owners, ca.crt and ca.key.
@@ -273,9 +248,9 @@ def authority(directory: Path, days: float, as_json: bool) -> None:
 )
 @click.argument("study", type=_PATH)
 @click.argument("cards", type=_PATH, nargs=-1, required=True)
-@_ISSUER
+@authority_option
 @click.option("--out", type=_PATH, default=Path("study"), show_default=True, help="A new folder.")
-@_days(365)
+@days_option(365)
 @common_options
 def merge_command(
     study: Path, cards: tuple[Path, ...], authority: Path, out: Path, days: float, as_json: bool
@@ -300,9 +275,9 @@ def merge_command(
     epilog="Example: syncret certs admit north.request south.request --out certs",
 )
 @click.argument("requests", type=_PATH, nargs=-1, required=True)
-@_ISSUER
+@authority_option
 @click.option("--out", type=_PATH, default=Path("certs"), show_default=True)
-@_days(365)
+@days_option(365)
 @common_options
 def admit_command(
     requests: tuple[Path, ...], authority: Path, out: Path, days: float, as_json: bool
@@ -363,7 +338,7 @@ def backup_key(name: str, as_json: bool) -> None:
     help="A server's name; may be repeated. Default: party-0..2.",
 )
 @click.option("--client", "clients", multiple=True, help="A data owner's name; may be repeated.")
-@_days(365)
+@days_option(365)
 @common_options
 def trial(
     directory: Path, parties: tuple[str, ...], clients: tuple[str, ...], days: float, as_json: bool
@@ -404,7 +379,7 @@ def trial(
     help="Names and addresses of this host, for the server's own certificate, which is made once.",
 )
 @click.option("--reader", is_flag=True, help="It may look, and order nothing: for Prometheus.")
-@_days(365)
+@days_option(365)
 @common_options
 def operator(
     name: str, directory: Path, hosts: tuple[str, ...], reader: bool, days: float, as_json: bool

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from parties.cli.invitations import open_study
+from parties.cli.numbers import NumberRange
 from parties.cli.runtime import common_options, run_supervised
 from parties.config import Address, CertificateFiles, Config, PartySection
 from parties.crypto.pinned_key import PinnedKey
@@ -40,7 +41,7 @@ _ASK = "Make a key with `syncret certs request NAME`, and send the request to th
 @click.option("--cert", type=_PATH, default=None, help="Your certificate, if not [tls] cert.")
 @click.option("--key", type=_PATH, default=None, help="Its private key, if not [tls] key.")
 @click.option(
-    "--wait", "limit_s", type=click.FloatRange(0.1, 600), default=LIMIT_S, show_default=True,
+    "--wait", "limit_s", type=NumberRange(0.1, 600), default=LIMIT_S, show_default=True,
     help="Seconds for each step.",
 )  # fmt: skip
 @common_options

@@ -10,6 +10,7 @@ import click
 from mechanisms.accounting import Ledger
 from mechanisms.text_table import and_list
 from parties.cli.invitations import ensure_admitted, is_admitted, is_invitation, open_invitation
+from parties.cli.numbers import NumberRange
 from parties.cli.options import check_only, only_option, owner_options
 from parties.cli.result import MAX_WAIT_S, fetched_result
 from parties.cli.runtime import (
@@ -98,7 +99,7 @@ _DISTAIM_OPTIONS = ("capacity", "state", "checks", "asks", "replaces", "withdraw
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0, MAX_WAIT_S),
+    type=NumberRange(0, MAX_WAIT_S),
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
@@ -114,7 +115,7 @@ _DISTAIM_OPTIONS = ("capacity", "state", "checks", "asks", "replaces", "withdraw
 )
 @click.option(
     "--epsilon",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     default=None,
     help="Silos: your own, where the method lets each silo choose.",
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from parties.cli.numbers import NumberRange
 from parties.cli.runtime import Command, command_progress, common_options, register_option
 from parties.config import load_config
 from parties.crypto.encrypted_file import KeyWrapper, PassphraseWrapper, PublicKeyWrapper
@@ -204,7 +205,7 @@ def restore(
 @click.option(
     "--older-than",
     "days",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=None,
     metavar="DAYS",
     help="Without CONFIG: of all runs below --dir that ended so long ago.",

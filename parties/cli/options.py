@@ -18,6 +18,7 @@ import click
 from mechanisms.dialect import Dialect
 from mechanisms.source import TableSource
 from parties.cli.invitations import open_study
+from parties.cli.numbers import NumberRange
 from parties.config import Address
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import ServiceRefused, Status
@@ -168,6 +169,7 @@ _IGNORE_EXTRA = click.option(
 
 
 _PATH = click.Path(path_type=Path)
+_MAX_DAYS = 36_500
 budget_option = click.option(
     "--budget",
     type=_PATH,
@@ -278,6 +280,26 @@ _STATUSES: dict[int, Status] = {
     HTTPStatus.BAD_GATEWAY: Status.NETWORK,
     HTTPStatus.SERVICE_UNAVAILABLE: Status.NETWORK,
 }
+
+authority_option = click.option(
+    "--authority",
+    type=_PATH,
+    default=Path("authority"),
+    show_default=True,
+    help="The folder of `syncret certs authority`.",
+)
+
+
+def days_option(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds --days, the validity of the certificates that a command makes."""
+    return click.option(
+        "--days",
+        type=NumberRange(min=0, max=_MAX_DAYS, min_open=True),
+        default=default,
+        show_default=True,
+        help="How long what is made is valid.",
+    )
+
 
 folder_option = click.option(
     "--dir",

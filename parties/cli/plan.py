@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from parties.cli.numbers import NumberRange
 from parties.cli.runtime import common_options
 from parties.config import load_config
 from parties.foundation.process import memory_bytes
@@ -31,14 +32,14 @@ from parties.mpc.planning.resources import NetworkAssumptions
 @click.option(
     "--memory",
     "memory_gb",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     default=None,
     metavar="GB",
     help="Memory of a compute server; by default this host's.",
 )
 @click.option(
     "--bandwidth",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     default=1000.0,
     show_default=True,
     metavar="MBIT/S",
@@ -46,7 +47,7 @@ from parties.mpc.planning.resources import NetworkAssumptions
 )
 @click.option(
     "--latency",
-    type=click.FloatRange(0),
+    type=NumberRange(0),
     default=0.2,
     show_default=True,
     metavar="MS",

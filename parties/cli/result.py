@@ -12,6 +12,7 @@ import click
 from mechanisms.errors import MechanismError
 from parties.audit.findings import FAIL
 from parties.cli.invitations import study_path
+from parties.cli.numbers import NumberRange
 from parties.cli.runtime import command_progress, common_options, run_supervised
 from parties.config import CertificateFiles, Config, load_config
 from parties.foundation.errors import PartyError, StoreError
@@ -76,7 +77,7 @@ class FetchedResult:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0, MAX_WAIT_S),
+    type=NumberRange(0, MAX_WAIT_S),
     default=0,
     show_default=True,
     metavar="SECONDS",

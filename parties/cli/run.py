@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from parties.cli.numbers import NumberRange
 from parties.cli.options import PLAIN_FORMAT, only_option, plain_option, table_options
 from parties.cli.run_output import (
     budget_line,
@@ -111,7 +112,7 @@ _OWN_OPTIONS = (
 )
 @click.option(
     "--beta",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     default=None,
     help="Silos: each label's rows by Dirichlet(beta) shares; by default rows are dealt at random.",
 )

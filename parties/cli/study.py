@@ -13,7 +13,13 @@ from urllib.parse import quote
 import click
 
 from mechanisms.text_table import and_list
-from parties.cli.options import DEFAULT, folder_option, service_answer
+from parties.cli.options import (
+    DEFAULT,
+    authority_option,
+    days_option,
+    folder_option,
+    service_answer,
+)
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Config, load_config
 from parties.foundation.errors import StoreError
@@ -44,13 +50,7 @@ def study() -> None:
 @study.command(epilog="Example: syncret study propose stays.toml --authority authority")
 @click.argument("config", type=_PATH)
 @folder_option
-@click.option(
-    "--authority",
-    type=_PATH,
-    default=Path("authority"),
-    show_default=True,
-    help="The folder of `syncret certs authority`, which admits this study's owners.",
-)
+@authority_option
 @click.option(
     "--out",
     type=_PATH,
@@ -58,13 +58,7 @@ def study() -> None:
     show_default=True,
     help="A new folder, for owners and auditors.",
 )
-@click.option(
-    "--days",
-    type=click.FloatRange(min=0, max=36_500, min_open=True),
-    default=365,
-    show_default=True,
-    help="For how long the servers' certificates are valid.",
-)
+@days_option(365)
 @common_options
 def propose(
     config: Path, folder: Path, authority: Path, out: Path, days: float, as_json: bool
@@ -329,20 +323,8 @@ def _request_lines(item: Mapping[str, Any]) -> list[str]:
 )
 @_STUDY
 @click.argument("words")
-@click.option(
-    "--authority",
-    type=_PATH,
-    default=Path("authority"),
-    show_default=True,
-    help="The folder of `syncret certs authority`.",
-)
-@click.option(
-    "--days",
-    type=click.FloatRange(min=0, max=36_500, min_open=True),
-    default=365,
-    show_default=True,
-    help="For how long the owner's certificate is valid.",
-)
+@authority_option
+@days_option(365)
 @folder_option
 @common_options
 def admit(

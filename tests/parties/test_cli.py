@@ -54,6 +54,23 @@ def test_commands_have_help_with_an_example_and_json(name: str) -> None:
     assert "--json" in shown.output
 
 
+def ranges(command: click.Command) -> list[click.Parameter]:
+    """The parameters of a command, and of all below it, that are ranges of numbers."""
+    if isinstance(command, click.Group):
+        below = [command.get_command(CONTEXT, name) for name in command.list_commands(CONTEXT)]
+        return [parameter for each in below if each is not None for parameter in ranges(each)]
+    return [each for each in command.params if isinstance(each.type, click.FloatRange)]
+
+
+def test_ranges_of_numbers_do_not_take_nan() -> None:
+    """With nan no deadline comes: `--wait nan` waited for ever."""
+    found = [each for name in PUBLIC if name != "bench" for each in ranges(COMMANDS[name])]
+    assert len(found) > 10
+    for parameter in found:
+        with pytest.raises(click.BadParameter, match=r"nan is no number\."):
+            parameter.type.convert("nan", parameter, CONTEXT)
+
+
 def test_help_lists_the_public_commands() -> None:
     listed = CliRunner().invoke(cli, ["--help"]).output
     for name, command in COMMANDS.items():
