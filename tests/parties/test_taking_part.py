@@ -106,8 +106,11 @@ def test_a_study_without_a_result_says_so_for_good(three: Cluster) -> None:
 def owner_by_invitation(
     three: Cluster, name: str, invitation: Path, *more: str
 ) -> "subprocess.Popen[str]":
-    """`syncret join INVITATION` of an owner who has nothing but that file and a table, in a folder of its own."""
-    host = three.folder / f"invited-{name}"
+    """`syncret join INVITATION` of an owner who has nothing but that file and a table, in a folder of its own.
+
+    Each study has owners with other keys and budgets: rows that one has released are spent for the next.
+    """
+    host = three.folder / f"{invitation.stem}-{name}"
     host.mkdir(exist_ok=True)
     _, table = write_small(host)
     (host / "small.toml").unlink()
@@ -140,17 +143,17 @@ def waiting(serve: Serve, digest: str, *names: str) -> dict[str, dict[str, str]]
     raise AssertionError(f"{names} are not all in {found}")
 
 
-def authority_of(three: Cluster) -> Path:
-    """The authority of studies with invitations, whose owners have keys of their own."""
-    return three.folder / "inviting-authority"
+def authority_of(three: Cluster, run: str) -> Path:
+    """The authority of one study, under which a name has one key."""
+    return three.folder / f"{run}-authority"
 
 
 def propose_and_invite(three: Cluster, run: str) -> tuple[str, Path]:
     """A study that nobody is admitted to yet, and the invitation."""
     path, out = three.study(run), three.folder / f"study-{run}"
-    if not authority_of(three).exists():
-        Authority.make(authority_of(three), 10)
-    arguments = ("--authority", str(authority_of(three)), "--out", str(out), "--json")
+    if not authority_of(three, run).exists():
+        Authority.make(authority_of(three, run), 10)
+    arguments = ("--authority", str(authority_of(three, run)), "--out", str(out), "--json")
     said = three.serves[0].command("study", "propose", str(path), *arguments)
     for serve in three.serves:
         serve.until_state(run, "proposed")
@@ -174,7 +177,7 @@ def test_one_command_goes_from_the_invitation_to_the_audited_result(three: Clust
         assert {each["state"] for each in found.values()} == {"pending"}
     assert words["north"].split()[0] in alpha.command("study", "requests", digest)
     for name in joining:
-        authority = ("--authority", str(authority_of(three)))
+        authority = ("--authority", str(authority_of(three, "invited")))
         said = alpha.command("study", "admit", digest, words[name], *authority)
         assert f"{name} is admitted" in said
     # They wait for the operators' approval, send, and wait for the end.
@@ -222,13 +225,13 @@ def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Clust
     arguments = ("study", "admit", digest, true["words"], "--dir", str(alpha.folder))
     said = syncret(*arguments, "--authority", str(other), cwd=three.folder, status=Status.CONFIG)
     assert "none of the run's authority" in said
-    said = alpha.command(*arguments[:4], "--authority", str(authority_of(three)))
+    said = alpha.command(*arguments[:4], "--authority", str(authority_of(three, "guarded")))
     assert "north is admitted" in said
     # The name is given away: the authority refuses the stranger, and so does the operator.
     fake = next(each for each in found if each != true)
     arguments = ("study", "admit", digest, fake["words"], "--dir", str(alpha.folder))
     said = syncret(
-        *arguments, "--authority", str(authority_of(three)),
+        *arguments, "--authority", str(authority_of(three, "guarded")),
         cwd=three.folder, status=Status.CERTIFICATE,
     )  # fmt: skip
     assert "admitted already, with another key" in said
@@ -240,7 +243,7 @@ def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Clust
     assert "was refused" in syncret(*ask, "--wait", "60", cwd=host, status=Status.NOT_ENROLLED)
     syncret(
         "certs", "request", "north", "--to", str(invitation),
-        cwd=three.folder / "invited-north", status=0,
+        cwd=three.folder / "guarded-north", status=0,
     )  # fmt: skip
     # Not begun: the verb that checks says so, and the one command waits.
     late = owner_by_invitation(three, "north", invitation, "--yes", "--wait", "0")
@@ -249,13 +252,12 @@ def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Clust
     assert "has not begun" in errors
 
 
-@pytest.mark.slow
 def test_what_was_charged_comes_back_where_the_study_ends_without_a_result(three: Cluster) -> None:
     digest, invitation = propose_and_invite(three, "ended")
     alpha = three.serves[0]
     joining = owner_by_invitation(three, "north", invitation, "--yes")
     words = waiting(alpha, digest, "north")["north"]["words"]
-    authority = ("--authority", str(authority_of(three)))
+    authority = ("--authority", str(authority_of(three, "ended")))
     alpha.command("study", "admit", digest, words, *authority)
     three.approve(digest)
     alpha.until_state("ended", "running")
@@ -279,4 +281,4 @@ def test_an_invited_owner_is_asked_or_says_yes(three: Cluster) -> None:
     _, errors = silent.communicate(timeout=LIMIT_S)
     assert silent.returncode == Status.USAGE
     assert "give --yes" in errors
-    assert not (three.folder / "invited-west" / "asked").exists()
+    assert not (three.folder / "asked-west" / "asked").exists()
