@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FLOWER := .venv-flower
 QUALITY := .venv-quality
 # Files of tests that run side by side, WORKERS=0 one after the other. In their order: by number of tests, files of few long ones came last.
-WORKERS ?= 4
+WORKERS ?= 5
 STAMP := $(VENV)/.installed
 # Without bytecode each of the hundreds of processes that tests start would compile the tree anew.
 export PYTHONDONTWRITEBYTECODE :=

@@ -107,6 +107,7 @@ def test_load_owners_is_bounded_in_time(tmp_path: Path, monkeypatch: pytest.Monk
 # Soak
 
 
+@pytest.mark.slow
 def test_load_soak_runs_studies_one_after_the_other() -> None:
     found = run("soak", "--studies", "1")
     assert found["studies"] == 1
@@ -170,6 +171,7 @@ def test_load_soak_sees_memory_that_does_not_stop_growing() -> None:
 # Long
 
 
+@pytest.mark.slow
 def test_load_long_measures_a_whole_run(tmp_path: Path) -> None:
     found = run("long", "rows", "--size", "2000", "--output", str(tmp_path))
     assert (found["kind"], found["size"], found["shape"]["clients"]) == ("rows", 2000, 10)

@@ -74,6 +74,7 @@ def the_study(status: dict[str, Any]) -> dict[str, Any]:
     return dict(study)
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_a_clock_that_is_off_fail_no_study(three: Cluster) -> None:
     """More tries than a defect has, at two servers at once, and then the whole study."""
     alpha, beta, gamma = three.serves

@@ -254,6 +254,7 @@ def _gan(method: str, epsilon: float | None, values: int) -> Synthetic:
     return made
 
 
+@pytest.mark.slow
 def test_fed_gan_noises_nothing_and_sends_both_networks(
     short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
