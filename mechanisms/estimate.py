@@ -14,8 +14,8 @@ CONFIDENCE = 0.95
 class Estimate:
     """An answer: the ``value`` with the interval ``low`` .. ``high`` of ``confidence``, for the ``group``.
 
-    ``group`` has the values of the columns that the question is by. ``basis`` is "measured", "joined" or "guess". A
-    ``refusal`` stands instead of all of these. Values of a column of dates are texts; all others are numbers.
+    ``group`` has the values of the columns that the question is by. ``basis`` is "measured", "earlier", "joined" or
+    "guess". A ``refusal`` stands instead of all of these. Values of a column of dates are texts; all others numbers.
     """
 
     group: Mapping[str, str]

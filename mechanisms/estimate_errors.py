@@ -9,12 +9,13 @@ All values here are public, as post-processing of released values.
 - *measured*: all columns are in one measured marginal, whose counts have independent noise. The deviation is that of
   the noise times the norm of the influence, less its mean, since the shares sum to 1. A model that also fits other
   measurements, and has no negative counts, is nearer; the interval is so far conservative.
-- *joined* and *guess*: the columns were not measured together, and the model joins them through others, or holds them
-  independent. The influence is split: what single columns, and smaller sets of them, tell of it has their noise if they
-  were measured. For the rest the likely error e (L1, `mechanisms.likely_errors`) of its marginal is taken as one
-  spread over the cells in proportion to their shares, as unfavourably as possible: by Cauchy and Schwarz the estimate
-  is off by at most e sqrt(pi/2) times the deviation of the rest over the model's rows. A set of columns that is no
-  candidate of the run has the root of the sum of the squares of its pairs' likely errors.
+- *earlier*, *joined* and *guess*: the columns were not measured together, and a refresh has their relation from its
+  earlier model, or the model joins them through others, or holds them independent. The influence is split: what single
+  columns, and smaller sets of them, tell of it has their noise if they were measured. For the rest the likely error e
+  (L1, `mechanisms.likely_errors`) of its marginal is taken as one spread over the cells in proportion to their shares,
+  as unfavourably as possible: by Cauchy and Schwarz the estimate is off by at most e sqrt(pi/2) times the deviation of
+  the rest over the model's rows. A set of columns that is no candidate of the run has the root of the sum of the
+  squares of its pairs' likely errors.
 
 ``Calibration`` brings these, and the doubt about values within cells, to one standard deviation by kind of figure.
 
@@ -40,7 +41,7 @@ from mechanisms.likely_errors import parts_of
 
 Array: TypeAlias = NDArray[np.float64]
 QUANTILE = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-MEASURED, JOINED, GUESS = "measured", "joined", "guess"
+MEASURED, EARLIER, JOINED, GUESS = "measured", "earlier", "joined", "guess"
 UNKNOWN = 1.0
 """Likely L1 error from which on nothing is known: half of the rows may be in a wrong cell."""
 _SPREAD = math.sqrt(math.pi / 2)
@@ -63,11 +64,13 @@ class MarginalError:
 class Knowledge:
     """The estimated number of ``rows``, and the ``errors`` of the run's marginals by their columns, sorted by name.
 
+    ``earlier`` are the pairs of columns, sorted by name, that a refresh has from its earlier model and did not measure.
     Raises ``ValueError`` without rows.
     """
 
     rows: float
     errors: Mapping[Clique, MarginalError]
+    earlier: frozenset[Clique] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.rows > 0:
@@ -169,9 +172,25 @@ def deviation_of(
                 spread = _spread(told, left.shares)
                 joined += (known.likely * _SPREAD * spread / QUANTILE) ** 2
     joined += (error * _SPREAD * left.spread / QUANTILE) ** 2
-    parts = parts_of(_names(table.columns, cliques), cliques)
-    basis = JOINED if len({parts[name] for name in table.columns}) == 1 else GUESS
-    return Deviation(math.sqrt(noise), math.sqrt(joined), basis, apart)
+    return Deviation(
+        math.sqrt(noise), math.sqrt(joined), _basis(table.columns, knowledge, cliques), apart
+    )
+
+
+def _basis(columns: Clique, knowledge: Knowledge, cliques: tuple[Clique, ...]) -> str:
+    """Returns the basis of columns that are in no measured marginal together."""
+    pairs = {*combinations(sorted(columns), 2)}
+    if pairs & knowledge.earlier and all(
+        pair in knowledge.earlier or _is_measured(pair, knowledge) for pair in pairs
+    ):
+        return EARLIER
+    parts = parts_of(_names(columns, cliques), cliques)
+    return JOINED if len({parts[name] for name in columns}) == 1 else GUESS
+
+
+def _is_measured(pair: Clique, knowledge: Knowledge) -> bool:
+    found = knowledge.errors.get(pair)
+    return found is not None and found.noise is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

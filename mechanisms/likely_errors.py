@@ -19,7 +19,7 @@ unlike all of those may have fewer marginals below.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -58,12 +58,14 @@ def likely_errors(
     choice: Choice | None = None,
     settled: bool = False,
     alone: bool = False,
+    taken_over: Collection[Clique] = (),
 ) -> tuple[float, ...]:
     """Returns one likely error for each candidate, between the ends of its interval.
 
     ``synthetic`` (workload.cells,) has the counts of the table, which was drawn from ``model``. ``rows`` is the number
     of real rows. ``settled`` is true for a run that continues until its model is as near as measuring would be.
-    ``alone`` is true for a run that may measure single columns alone.
+    ``alone`` is true for a run that may measure single columns alone. ``taken_over`` are pairs
+    that a refresh has from its earlier model alone.
     ``intervals`` and ``expected`` are those of ``marginal_intervals`` and ``expected_errors`` for the same run. Without
     an expected error the result is the upper end. Raises ``ValueError`` without rows.
     """
@@ -71,6 +73,7 @@ def likely_errors(
     if not (total > 0 and rows > 0):
         raise ValueError("tables without rows have no marginals")
     parts = parts_of(workload.domain.names, model.cliques)
+    believed = {frozenset(pair) for pair in taken_over}
     known = [i for i, error in enumerate(expected) if error.error < LARGEST]
     answers = _answers(workload, model, known)
     apart = {} if choice is None else _indistinct(choice, rows)
@@ -84,14 +87,19 @@ def likely_errors(
             # the error varies more than FACTOR allows for.
             factor = max(FACTOR, 1 + SPREAD / math.sqrt(answers[i].size)) if alone else FACTOR
             likely = factor * math.hypot(error.error, drawn)
-        elif settled and choice is not None and len({parts[name] for name in clique}) == 1:
+        elif (
+            settled
+            and choice is not None
+            and len({parts[name] for name in clique}) == 1
+            and not any(pair <= {*clique} for pair in believed)
+        ):
             left = remaining_error(answers[i] * rows, choice.released.deviation)
             left = math.hypot(left, drawn, apart.get(i, 0.0))
             # FACTOR sqrt((E + apart) sqrt(left^2 + drawing^2 + apart^2)), the geometric mean.
             likely = FACTOR * math.sqrt((error.error + apart.get(i, 0.0)) * left)
         else:
-            # Of parts that the model holds independent no joint marginal was measured, and a run that ended early
-            # leaves more than noise would.
+            # Of parts that the model holds independent no joint marginal was measured, a run that ended early leaves
+            # more than noise would, and an earlier model says nothing of this table.
             likely = error.error + apart.get(i, 0.0)
         found[i] = min(max(likely, interval.low), interval.high)
     return tuple(found)

@@ -66,7 +66,7 @@ class Estimates(Sequence[Estimate]):
 
     @property
     def basis(self) -> str | None:
-        """Basis of a single answer: "measured", "joined" or "guess". Raises ValueError for several."""
+        """Basis of a single answer: "measured", "earlier", "joined" or "guess". Raises ValueError for several."""
         return self._single.basis
 
     def frame(self) -> pd.DataFrame:

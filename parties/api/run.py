@@ -353,8 +353,9 @@ class Run:
             question: A figure, such as "mean(income) by sex where age >= 65"; docs/questions.md has the language.
 
         Each answer has the value, an interval that is meant to hold in 95 of 100 cases, and its basis: "measured", if
-        all columns are in one measured marginal; "joined", if the model joins them through others; "guess", if it holds
-        them independent. Where the model knows nothing there is a refusal in words instead.
+        all columns are in one measured marginal; "earlier", if a refresh has them from its earlier model; "joined", if
+        the model joins them through others; "guess", if it holds them independent. Where the model knows nothing there
+        is a refusal in words instead.
 
         Raises ConditionError for a question that cannot be read or does not fit the columns; StoreError if the run has
         no report; TypeError; ExtraMissing.

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +89,9 @@ def pack_run(
     texts = published | made
     # Paths of keys and certificates, a server's cluster and an owner's proxy are not for publication.
     own: dict[str, object] = {"tls": None, "compute": None, "network": None}
-    earlier = earlier_model(loaded)
+    # What the servers gave lies beside it; the digest is the configuration's.
+    given = (run / START_FOLDER).is_dir()
+    earlier = earlier_model(replace(loaded, base=run.resolve()) if given else loaded)
     if earlier is not None:
         own["refresh.model"] = None
         texts |= {f"{START_FOLDER}/{name}": data for name, data in earlier.files.items()}

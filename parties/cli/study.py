@@ -21,7 +21,7 @@ from parties.cli.options import (
     service_answer,
 )
 from parties.cli.runtime import common_options, print_json, print_lines, say
-from parties.config import Config, load_config
+from parties.config import Config, earlier_model, load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.identity.invitation import SUFFIX, make_invitation
@@ -138,6 +138,8 @@ def _merged(
 
 def _proposal(config: Config) -> dict[str, object]:
     """Returns the proposal for the service. Raises ConfigError, StoreError."""
+    from parties.service.start_files import encoded_start
+
     names = [party.name for party in config.parties] or [config.require_flaim().server]
     files = {"ca.crt": config.require_tls(name=names[0]).ca}
     for pid, name in enumerate(names):
@@ -147,7 +149,14 @@ def _proposal(config: Config) -> dict[str, object]:
     for name, path in files.items():
         with disk_errors(path, "read"):
             certificates[name] = path.read_text(encoding="ascii", errors="replace")
-    return {"config": config.resolved_toml(), "certificates": certificates}
+    earlier = earlier_model(config)
+    if earlier is not None:
+        config = config.override({"refresh.model": None})
+    return {
+        "config": config.resolved_toml(),
+        "certificates": certificates,
+        **encoded_start(earlier),
+    }
 
 
 @study.command(

@@ -17,7 +17,13 @@ from parties.config.files import (
 )
 from parties.config.limits import NAME_PATTERN
 from parties.config.named_files import bound_text, named_files
-from parties.config.refresh import START_FOLDER, EarlierModel, earlier_model
+from parties.config.refresh import (
+    START_FOLDER,
+    EarlierModel,
+    check_same_columns,
+    earlier_model,
+    write_earlier,
+)
 from parties.config.schema import (
     ALWAYS,
     ANNEALED,
@@ -116,10 +122,12 @@ __all__ = [
     "agreed_digest",
     "apply_overrides",
     "bound_text",
+    "check_same_columns",
     "check_terms",
     "config_from_dict",
     "earlier_model",
     "load_config",
     "named_files",
     "overrides_from_options",
+    "write_earlier",
 ]

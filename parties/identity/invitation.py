@@ -166,4 +166,8 @@ def _config_of(text: str, source: str) -> Config:
 
 def _study_text(config: Config) -> str:
     """Returns the configuration as a study's folder has it."""
-    return tomli_w.dumps(config.override(_OWN).to_dict() | {"tls": TLS})
+    own: dict[str, object] = {**_OWN}
+    if config.refresh is not None:
+        # Owners need no earlier model: its digest is agreed on, and its files come with the result.
+        own["refresh.model"] = None
+    return tomli_w.dumps(config.override(own).to_dict() | {"tls": TLS})

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parties.config import START_FOLDER, Config, earlier_model
+from parties.config import Config, earlier_model, write_earlier
 from parties.foundation.errors import StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.storage.files import disk_errors, write_atomic, write_json
@@ -50,9 +50,7 @@ class RunFolder:
         """Writes the resolved config, and the earlier model that a refresh starts from beside it. Raises PartyError."""
         earlier = earlier_model(config)
         if earlier is not None:
-            (self.path / START_FOLDER).mkdir(exist_ok=True)
-            for name, data in earlier.files.items():
-                write_atomic(self.path / START_FOLDER / name, data)
+            write_earlier(earlier, self.path)
         write_atomic(self.config, config.resolved_toml())
 
     @property

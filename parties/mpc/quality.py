@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mechanisms.aim import AimResult
 from mechanisms.model import Model
+from parties.config import earlier_model
 from parties.mpc.planning.budget import noise_kind
 from parties.report.quality import aim_quality, write_quality
 from parties.session.study import Study
@@ -23,11 +24,20 @@ def save_quality(
     model: Model,
     codes: NDArray[np.int32],
 ) -> None:
-    """Writes the quality of the synthetic table ``codes`` (rows, columns) to the folder ``into``. Raises StoreError."""
-    noise = noise_kind(study.config)
+    """Writes the quality of the synthetic table ``codes`` (rows, columns) to the folder ``into``.
+
+    Raises StoreError, and ConfigError if the model that a refresh starts from is not at hand.
+    """
+    earlier = earlier_model(study.config)
     write_quality(
         into,
         aim_quality(
-            study.config.run, study.workload, result, noise=noise, model=model, codes=codes
+            study.config.run,
+            study.workload,
+            result,
+            noise=noise_kind(study.config),
+            model=model,
+            codes=codes,
+            earlier=None if earlier is None else earlier.model(),
         ),
     )

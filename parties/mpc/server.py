@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import AimResult, Estimator
-from parties.config import CertificateFiles, Config
+from parties.config import CertificateFiles, Config, earlier_model, write_earlier
 from parties.foundation.errors import StoreError
 from parties.mpc.computation import compute
 from parties.mpc.estimation import LEAD, make_estimator
@@ -212,6 +212,9 @@ def _lead(study: Study, plan: Schedule, folder: ServerFolder, heartbeat: Heartbe
         model, released = estimator.model, Study(released_config(study), study.workload)
         written = write_synthetic(directory, model, released.config, total=result.total)
         save_quality(directory, released, result, model=model, codes=written.codes)
+        earlier = earlier_model(study.config)
+        if earlier is not None:
+            write_earlier(earlier, directory)
         store.set_meta(_TABLE, str(written.said.rows))
         return written.said
 

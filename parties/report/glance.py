@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from parties.report.dependencies import (
+    INDEPENDENT,
+    MEASURED,
+    TAKEN_OVER,
+    THROUGH_OTHERS,
+    taken_over,
+)
 from parties.report.model import NOT_PRIVATE, Accuracy, PairErrors
 from parties.report.shuffling import is_chosen
 from parties.report.verdict import CLOSE, ROUGH, marks
@@ -19,9 +26,10 @@ MOST_COLUMNS = 60
 _NAMED = 4
 _LETTERS = {"close": "A", "rough": "B", "none": "C"}
 _RELATIONS = {
-    "measured": "\N{BLACK CIRCLE}",
-    "through_others": "\N{WHITE CIRCLE}",
-    "independent": "",
+    MEASURED: "\N{BLACK CIRCLE}",
+    TAKEN_OVER: "\N{WHITE DIAMOND}",
+    THROUGH_OTHERS: "\N{WHITE CIRCLE}",
+    INDEPENDENT: "",
 }
 
 
@@ -83,6 +91,8 @@ def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None
     )
     if found["measured"] < found["pairs"]:
         text += " Of other pairs the number says nothing."
+    if "earlier" in quality:
+        text += " What the earlier model adds to this run is not counted."
     if not found["better"]:
         text = f"This table is not shown to be better than shuffled columns. {text}"
     ends = (
@@ -124,7 +134,7 @@ def tasks(quality: Mapping[str, Any]) -> list[Task]:
         _counting("Count rows by one column", singles, marginals, named=True),
         *([_counting("Count rows by two columns", pairs, marginals)] if pairs else []),
         *_numbers(quality["columns"]),
-        *_relations(quality.get("shuffling")),
+        *_relations(quality),
     ]
     noise = [m["noise"] for m in marginals if m["noise"] is not None]
     if noise:
@@ -204,14 +214,17 @@ def _numbers(claims: Sequence[Mapping[str, Any]]) -> list[Task]:
     return [Task("Means of numbers and dates", mark, answer, said, truth)]
 
 
-def _relations(found: Mapping[str, Any] | None) -> list[Task]:
+def _relations(quality: Mapping[str, Any]) -> list[Task]:
     """Returns the task of relations between columns, and of models trained on them."""
+    found: Mapping[str, Any] | None = quality.get("shuffling")
     if not found or not found["pairs"]:
         return []
     shown, pairs, true = found["shown"], found["pairs"], found.get("true")
     answer = ("close", "yes") if 2 * shown >= pairs else ("rough", "in part")
     mark, word = answer if found["better"] else ("none", "no")
     said = f"{shown} of {pairs} pairs are shown to go together; that others do not is not said"
+    if more := len(taken_over(quality)):
+        said += f"; {more} are taken over from the earlier model, not measured now"
     truth = (
         f"pairs off by {true['synthetic']:.1%}, shuffled by {true['shuffled']:.1%}" if true else ""
     )
@@ -234,13 +247,16 @@ def matrix(quality: Mapping[str, Any]) -> Matrix | None:
         return None
     off = {frozenset(columns): value for columns, value in found.items()}
     relation = {
-        frozenset(pair): kind for kind in _RELATIONS for pair in quality["dependencies"][kind]
+        frozenset(pair): kind
+        for kind in _RELATIONS
+        for pair in quality["dependencies"].get(kind, ())
     }
     chosen = is_chosen(quality.get("shuffling", {}))
     words = {
-        "measured": "together in the model" if chosen else "measured together",
-        "through_others": "only through other columns",
-        "independent": "no relation in the model",
+        MEASURED: "together in the model" if chosen else "measured together",
+        TAKEN_OVER: "taken over from the earlier model, not measured now",
+        THROUGH_OTHERS: "only through other columns",
+        INDEPENDENT: "no relation in the model",
     }
 
     def cell(first: str, second: str) -> MatrixCell:
@@ -260,8 +276,11 @@ def matrix(quality: Mapping[str, Any]) -> Matrix | None:
         ("close", "A", f"off by no more than {CLOSE:.0%} of the rows"),
         ("rough", "B", f"by no more than {ROUGH:.0%}"),
         ("none", "C", "no promise: it may be off by more, or one bin has too much"),
-        ("", _RELATIONS["measured"], words["measured"]),
-        ("", _RELATIONS["through_others"], words["through_others"]),
+        *(
+            ("", _RELATIONS[kind], words[kind])
+            for kind in (MEASURED, TAKEN_OVER, THROUGH_OTHERS)
+            if kind != TAKEN_OVER or kind in quality["dependencies"]
+        ),
     ]
     return Matrix(names, rows, legend)
 

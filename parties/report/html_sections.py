@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
 from parties.foundation.untrusted_text import parse_json
+from parties.report import dependencies as pairs
 from parties.report import figures as draw
 from parties.report.claimed import claims_values
 from parties.report.document import items, number, optional, section, tables
@@ -65,6 +66,7 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
         "queries": _marginals(queries, truth=bool(truth)),
         "others": _marginals(others, truth=bool(truth)) if others else None,
         "dependencies": _dependencies(quality),
+        "earlier": _earlier(quality),
     }
 
 
@@ -130,16 +132,33 @@ def _dependencies(quality: Mapping[str, object]) -> HtmlTable:
     found = optional(quality, "dependencies")
     chosen = is_chosen(optional(quality, "shuffling") or {})
     kinds = (
-        ("measured", "together in the model" if chosen else "measured together"),
-        ("through_others", "only what follows through other columns"),
-        ("independent", "independent in the model, whatever they are"),
+        (pairs.MEASURED, "together in the model" if chosen else "measured together"),
+        (pairs.TAKEN_OVER, "taken over from the earlier model, not measured now"),
+        (pairs.THROUGH_OTHERS, "only what follows through other columns"),
+        (pairs.INDEPENDENT, "independent in the model, whatever they are"),
     )
     rows = [
-        (title, len(pairs), ", ".join(" × ".join(map(str, items(pair))) for pair in pairs))
+        (title, len(some), ", ".join(" × ".join(map(str, items(pair))) for pair in some))
         for key, title in kinds
-        if (pairs := items(found.get(key)))
+        if (some := items(found.get(key)))
     ]
     return HtmlTable(("", "pairs", "which"), rows)
+
+
+def _earlier(quality: Mapping[str, object]) -> HtmlTable | None:
+    """Returns the measured marginals of a refresh beside the earlier model's answers; None of any other run."""
+    marginals = tables(optional(quality, "earlier").get("marginals"))
+    rows = [
+        (
+            " × ".join(map(str, items(m["columns"]))),
+            _percent(m["apart"]),
+            _percent(m["noise"]),
+            "more than noise explains" if m["changed"] else "no more than noise explains",
+        )
+        for m in marginals
+    ]
+    heads = ("marginal", "measured, from the earlier model", "by noise alone", "")
+    return HtmlTable(heads, rows) if rows else None
 
 
 def columns_values(report: Mapping[str, object]) -> Values | None:

@@ -12,6 +12,7 @@ from mechanisms.estimate import Estimate
 from mechanisms.estimate_errors import Knowledge, MarginalError
 from mechanisms.model import Model
 from parties.foundation.errors import StoreError
+from parties.report.dependencies import TAKEN_OVER
 from parties.report.document import number, optional, read_document, tables
 from parties.report.quality import QUALITY
 
@@ -32,7 +33,9 @@ def knowledge_of(quality: Mapping[str, object], rows: float) -> Knowledge:
         errors[columns] = MarginalError(
             None if noise is None else number(noise), number(likely), int(number(marginal["cells"]))
         )
-    return Knowledge(rows, errors)
+    pairs = _listed(optional(quality, "dependencies").get(TAKEN_OVER, []))
+    earlier = frozenset(tuple(sorted(map(str, _listed(pair)))) for pair in pairs)
+    return Knowledge(rows, errors, earlier)
 
 
 def run_knowledge(folder: Path, *, named: Path | None = None) -> Knowledge:

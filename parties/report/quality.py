@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.aim import AimResult, Measurement
+from mechanisms.changes import Change, changes
 from mechanisms.column_values import ColumnValues
 from mechanisms.columns import private_of
 from mechanisms.domain import Clique
@@ -37,6 +38,7 @@ from mechanisms.sampling import NOISE_BITS
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, RunSection
 from parties.report.claims import claims_with_truth, truth_text
+from parties.report.dependencies import INDEPENDENT, MEASURED, TAKEN_OVER, THROUGH_OTHERS
 from parties.report.document import read_document
 from parties.report.shuffling import shuffling, with_released
 from parties.storage.files import write_json
@@ -55,12 +57,14 @@ def aim_quality(
     noise: NoiseKind,
     model: Model,
     codes: NDArray[np.int32],
+    earlier: Model | None = None,
 ) -> dict[str, object]:
     """Returns the quality of a run of DistAIM or central AIM.
 
     Args:
         noise: kind of noise of the measurements.
         codes: the synthetic table (rows, columns).
+        earlier: the model that a refresh started from.
     """
     released = [
         Released(
@@ -95,7 +99,11 @@ def aim_quality(
     expected = expected_errors(workload, synthetic, intervals, rows=result.total, choice=choice)
     prefixes = prefix_bounds(workload, released, fine, owners=owners, rounds=run.rounds)
     names = workload.domain.names
-    document = _document(workload, synthetic, intervals, expected, released, model)
+    document = _document(workload, synthetic, intervals, expected, released, model, earlier=earlier)
+    if earlier is not None:
+        document["earlier"] = {
+            "marginals": [_change(of) for of in changes(workload, earlier, released)]
+        }
     likely = likely_errors(
         workload,
         synthetic,
@@ -106,6 +114,7 @@ def aim_quality(
         choice=choice,
         settled=run.schedule == ANNEALED,
         alone=run.may_fall_back,
+        taken_over=[(one, other) for one, other in document["dependencies"].get(TAKEN_OVER, ())],
     )
     marginals = zip(document["marginals"], likely, strict=True)
     return document | {
@@ -198,10 +207,17 @@ def _document(
     expected: Sequence[Expected],
     released: Sequence[Released],
     model: Model,
+    *,
+    earlier: Model | None = None,
 ) -> dict[str, Any]:
     queries = set(workload.queries)
     measured = [workload.candidates[one.candidate] for one in released]
-    related = dependencies(workload.domain.names, measured, model.cliques)
+    related = dependencies(
+        workload.domain.names,
+        measured,
+        model.cliques,
+        earlier=None if earlier is None else earlier.cliques,
+    )
     pairs = [(one, other) for one, other in related["measured"]]
     gains = pair_gains(workload, synthetic, pairs, intervals, expected)
     return {
@@ -228,22 +244,40 @@ def _document(
 
 
 def dependencies(
-    columns: Clique, measured: Sequence[Clique], cliques: Sequence[Clique]
+    columns: Clique,
+    measured: Sequence[Clique],
+    cliques: Sequence[Clique],
+    *,
+    earlier: Sequence[Clique] | None = None,
 ) -> dict[str, list[list[str]]]:
     """Returns all pairs of columns, by the model's knowledge of their relation.
 
     "measured": the pair is in a measured marginal and in a clique of the model. "through_others": the model knows only
     the relation that follows through other columns. "independent": the columns are independent in the model.
+    "taken_over", of a refresh: the pair was not measured, and is in one of the ``earlier`` model's cliques.
     """
     inside = _pairs_in(cliques)
-    seen = _pairs_in(measured)
+    seen = _pairs_in(measured) & inside
+    before = _pairs_in(earlier or ()) & inside
     components = parts_of(columns, cliques)
-    found: dict[str, list[list[str]]] = {"measured": [], "through_others": [], "independent": []}
+    found: dict[str, list[list[str]]] = {MEASURED: []}
+    found |= {} if earlier is None else {TAKEN_OVER: []}
+    found |= {THROUGH_OTHERS: [], INDEPENDENT: []}
     for one, other in itertools.combinations(columns, 2):
         pair = (min(one, other), max(one, other))
-        kind = "through_others" if components[one] == components[other] else "independent"
-        found["measured" if pair in seen & inside else kind].append([one, other])
+        kind = THROUGH_OTHERS if components[one] == components[other] else INDEPENDENT
+        kind = TAKEN_OVER if pair in before else kind
+        found[MEASURED if pair in seen else kind].append([one, other])
     return found
+
+
+def _change(of: Change) -> dict[str, object]:
+    return {
+        "columns": list(of.clique),
+        "apart": of.apart,
+        "noise": of.noise,
+        "changed": of.changed,
+    }
 
 
 def _pairs_in(cliques: Sequence[Clique]) -> set[tuple[str, str]]:

@@ -15,6 +15,13 @@ from typing import Any
 from mechanisms.columns import Categorical, private_of
 from mechanisms.domain import Domain
 from parties.report.claims import open_ends
+from parties.report.dependencies import (
+    INDEPENDENT,
+    MEASURED,
+    THROUGH_OTHERS,
+    compared_pairs,
+    taken_over_text,
+)
 from parties.report.shuffling import is_chosen, shuffling_text
 
 CLOSE, ROUGH = 0.05, 0.15
@@ -52,6 +59,10 @@ def verdict(quality: Mapping[str, Any], domain: Domain) -> dict[str, list[str]]:
             bad.insert(0, said)
     # Measured relations are listed as good only if noise does not explain them.
     _relations(quality, good if better else [], bad)
+    if said := taken_over_text(quality):
+        # Nothing measured speaks against the earlier model, or something does.
+        compared, changed = compared_pairs(quality)
+        (good if better and compared and not changed else bad).append(said)
     if groups := _groups(marginals):
         bad.append(groups)
     if binned := _binned(domain):
@@ -205,9 +216,9 @@ def _percent(share: float) -> str:
 
 def _relations(quality: Mapping[str, Any], good: list[str], bad: list[str]) -> None:
     measured, through, none = (
-        quality["dependencies"][kind] for kind in ("measured", "through_others", "independent")
+        quality["dependencies"][kind] for kind in (MEASURED, THROUGH_OTHERS, INDEPENDENT)
     )
-    pairs = len(measured) + len(through) + len(none)
+    pairs = sum(map(len, quality["dependencies"].values()))
     chosen = is_chosen(quality.get("shuffling", {}))
     together = "are together in the model" if chosen else "were measured together"
     if measured:

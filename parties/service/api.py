@@ -62,7 +62,7 @@ from parties.service.run_api import (
 from parties.service.service import Service, WrongStudyState
 from parties.service.status_client import get_document
 from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
-from parties.service.study_intake import MAX_PROPOSAL_BYTES, ProposalRefused
+from parties.service.study_intake import MAX_DOCUMENT_BYTES, ProposalRefused
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
@@ -93,7 +93,7 @@ def service_application(
         same_site_only,
         _refusal_errors,
     ]
-    app = web.Application(middlewares=middlewares, client_max_size=MAX_PROPOSAL_BYTES)
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_DOCUMENT_BYTES)
     app[SERVICE] = service
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)

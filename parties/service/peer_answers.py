@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from parties.config import EarlierModel, earlier_model, load_config
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_state import MAX_STUDIES, PeerState, StudySnapshot
 from parties.service.reconcile import ObservedState
 from parties.service.reconciliation import Reconciliation
+from parties.service.start_files import encoded_start
 from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord
 from parties.service.study_fetcher import StudyFetcher
 from parties.service.study_intake import new_card
@@ -79,7 +81,13 @@ class PeerAnswers:
         study = self._studies.get(digest)
         if study is None or study.kind != DISTAIM:
             return None
-        return {**asdict(await self._studies.proposed(digest)), "proposer": study.proposer}
+        start = await asyncio.to_thread(self._start_of, study)
+        proposed = asdict(await self._studies.proposed(digest))
+        return {**proposed, **encoded_start(start), "proposer": study.proposer}
+
+    def _start_of(self, study: StudyRecord) -> EarlierModel | None:
+        """Returns the earlier model of a study that starts from one. Raises ConfigError if it has gone."""
+        return earlier_model(load_config(self._studies.folder(study).config))
 
     async def new_card(self, kind: str) -> str:
         """Returns a new card of this server for a study. Raises PartyError."""

@@ -25,6 +25,7 @@ from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.observability.clocks import ClockReading
 from parties.service.identity import ServiceIdentity
 from parties.service.peer_state import MAX_PEER_STATE_BYTES, BadPeerState, PeerState, printable
+from parties.service.study_intake import MAX_DOCUMENT_BYTES
 
 logger = logging.getLogger("syncret.exchange")
 
@@ -35,6 +36,8 @@ PEER_STATE_TTL_S = 10.0
 _HANDSHAKE_S = 5.0
 _MAX_HANDSHAKES = 64
 _REQUEST_TIMEOUT_S = 4.0
+_STUDY_TIMEOUT_S = 60.0
+"""Time for a study to come, with a model of tens of megabytes, in seconds."""
 _REPEAT_S = 60.0
 """Minimum interval between log lines about the same problem of a server, in seconds."""
 
@@ -181,8 +184,10 @@ class Peer:
         self._log_problem()
 
     async def study(self, digest: str) -> Mapping[str, object]:
-        """Fetches a study from the server. Raises PeerUnavailable."""
-        return await self._request("GET", f"/v1/studies/{digest}")
+        """Fetches a study from the server, with the model that it may start from. Raises PeerUnavailable."""
+        return await self._request(
+            "GET", f"/v1/studies/{digest}", limit_s=_STUDY_TIMEOUT_S, most=MAX_DOCUMENT_BYTES
+        )
 
     async def new_card(self) -> str:
         """Fetches a new card of the server for a study. Raises PeerUnavailable."""
@@ -202,12 +207,18 @@ class Peer:
                 logger.info("%s is there", self.server.name)
             self._said, self._said_at = self.problem, time.monotonic()
 
-    async def _request(self, method: str, path: str) -> Mapping[str, object]:
-        """Sends a request and returns the JSON answer. Raises PeerUnavailable."""
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        limit_s: float = _REQUEST_TIMEOUT_S,
+        most: int = MAX_PEER_STATE_BYTES,
+    ) -> Mapping[str, object]:
+        """Sends a request and returns the JSON answer of ``most`` bytes. Raises PeerUnavailable."""
         if self._session is None:
-            limits = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S)
             connector = aiohttp.TCPConnector(ssl=self._context, limit=2)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=limits)
+            self._session = aiohttp.ClientSession(connector=connector)
         where = f"{self.server.name} at {self.server.mesh}"
         try:
             async with self._session.request(
@@ -215,13 +226,14 @@ class Peer:
                 f"https://{self.server.mesh}{path}",
                 server_hostname=SERVICE_SNI,
                 allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=limit_s),
             ) as response:
-                data = await response.content.read(MAX_PEER_STATE_BYTES)
+                data = await response.content.read(most)
                 if not response.content.at_eof():
-                    data = await _read_rest(response, data)
+                    data = await _read_rest(response, data, most)
                 document = json.loads(data)
         except TimeoutError as error:
-            raise PeerUnavailable(f"{where}: no answer within {_REQUEST_TIMEOUT_S:g} s") from error
+            raise PeerUnavailable(f"{where}: no answer within {limit_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise PeerUnavailable(f"{where}: {_reason(error)}") from error
         except (ValueError, RecursionError) as error:
@@ -235,13 +247,14 @@ class Peer:
         return document
 
 
-async def _read_rest(response: aiohttp.ClientResponse, data: bytes) -> bytes:
-    """Returns the complete body of an answer. Raises ValueError if it is too large."""
-    while chunk := await response.content.read(MAX_PEER_STATE_BYTES - len(data) + 1):
-        data += chunk
-        if len(data) > MAX_PEER_STATE_BYTES:
+async def _read_rest(response: aiohttp.ClientResponse, data: bytes, most: int) -> bytes:
+    """Returns the complete body of an answer of ``most`` bytes. Raises ValueError if it is too large."""
+    read = bytearray(data)
+    while chunk := await response.content.read(most - len(read) + 1):
+        read += chunk
+        if len(read) > most:
             raise ValueError("too large")
-    return data
+    return bytes(read)
 
 
 def _reason(error: Exception) -> str:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+from parties.config import START_FOLDER
 from parties.federation.result import RESULT
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.times import iso_time
@@ -44,7 +45,15 @@ BUNDLE, BUNDLE_AUDIT, COLLECTED = "bundle.zip", "bundle.audit.html", "result"
 _BUNDLED = (BUNDLE, BUNDLE_AUDIT, COLLECTED)
 _FILES = {
     TRANSCRIPTS: (TRANSCRIPT, TAPE, *_BUNDLED),
-    RESULTS: (TABLE_FILE, MODEL_FOLDER, "report.html", "report.json", QUALITY, *_BUNDLED),
+    RESULTS: (
+        TABLE_FILE,
+        MODEL_FOLDER,
+        START_FOLDER,
+        "report.html",
+        "report.json",
+        QUALITY,
+        *_BUNDLED,
+    ),
 }
 _DAY_S = 86_400.0
 _CHUNK = 1 << 20

@@ -21,7 +21,7 @@ from pathlib import Path
 import tomli_w
 
 from mechanisms.errors import MechanismError
-from parties.config import Config, config_from_dict, load_config
+from parties.config import Config, EarlierModel, config_from_dict, load_config, write_earlier
 from parties.config.provenance import check_confirmed
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import ConfigError, PartyError
@@ -32,11 +32,15 @@ from parties.identity.study_setup import CERTIFICATES, TLS
 from parties.methods.flaim.settings import check_flaim
 from parties.mpc.planning.validation import validate_run
 from parties.service.identity import ServiceIdentity
+from parties.service.start_files import MAX_START_BYTES, checked_start, encoded_start
 from parties.service.studies import DISTAIM, FLAIM, StoredProposal
 from parties.session.study import Study
 from parties.storage.files import create, disk_errors, write_atomic
 
 MAX_PROPOSAL_BYTES = 1 << 22
+"""Maximum size of a configuration with its certificates."""
+MAX_DOCUMENT_BYTES = MAX_PROPOSAL_BYTES + MAX_START_BYTES
+"""Maximum size of a proposal's document, with an earlier model."""
 SOURCE = "the proposed configuration"
 _MAX_CARDS = 200
 _STUDIES, _CARDS = "studies", "cards"
@@ -45,10 +49,14 @@ _STUDY_PATTERN, _UNFINISHED_CARD_PATTERN = r"[^.].*-[0-9a-f]{12}", r"\.[0-9a-f]{
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A configuration and the PEM texts of its authority and servers, by file name."""
+    """A configuration and the PEM texts of its authority and servers, by file name.
+
+    ``start`` is the earlier model that a refresh starts from.
+    """
 
     config: Config
     certificates: Mapping[str, str]
+    start: EarlierModel | None = None
 
     @property
     def kind(self) -> str:
@@ -62,7 +70,8 @@ class Proposal:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the JSON form."""
-        return {"config": self.text, "certificates": dict(self.certificates)}
+        texts = {"config": self.text, "certificates": dict(self.certificates)}
+        return texts | encoded_start(self.start)
 
 
 class ProposalRefused(PartyError):
@@ -86,13 +95,14 @@ def check_proposal(document: Mapping[str, object], identity: ServiceIdentity) ->
         _check_servers(config, identity)
         kept = checked_certificates(config, texts)
         _check_feasible(config)
+        start = checked_start(document, config)
     except (PartyError, MechanismError) as error:
         raise ProposalRefused(str(error)) from error
     except Exception as error:
         # A faulty text from another server must not end this one, whatever error a library raises.
         what = f"cannot be read ({type(error).__name__}); expected what `syncret certs merge` makes"
         raise ProposalRefused(f"{SOURCE} {what}") from error
-    return Proposal(config, kept)
+    return Proposal(config, kept, start)
 
 
 def _without_local_settings(text: str) -> Config:
@@ -109,6 +119,10 @@ def _without_local_settings(text: str) -> Config:
         run.pop("record_replay", None)
         if "id" not in run:
             raise ConfigError(SOURCE, "run.id", "is missing; expected the study's name")
+    refresh = document.get("refresh")
+    if isinstance(refresh, dict):
+        # Where the proposer has the earlier model is its own; its files come with the proposal.
+        refresh.pop("model", None)
     return config_from_dict(document | {"tls": TLS}, source=SOURCE, base=Path())
 
 
@@ -120,12 +134,6 @@ def check_service_study(config: Config, source: str) -> None:
     if config.silos is not None:
         text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret serve study`, on a port of its own"
         raise ConfigError(source, "silos", text)
-    if config.refresh is not None:
-        text = (
-            "is there, whose model a service has no file of; expected servers of this study alone, with the bundle "
-            "beside the config (`syncret serve study`), or a study without [refresh]"
-        )
-        raise ConfigError(source, "refresh", text)
     check_confirmed(config)
 
 
@@ -297,6 +305,8 @@ def make_study_folder(
         write_atomic(beside / "study" / study_folder.config.name, proposal.text)
         for name, text in proposal.certificates.items():
             write_atomic(beside / "study" / CERTIFICATES / name, text)
+        if proposal.start is not None:
+            write_earlier(proposal.start, beside / "study")
         if keys is None:
             _copy_key(identity, beside / "tls")
             beside.rename(study_folder.path)

@@ -17,6 +17,7 @@ from mechanisms.domain import Categorical, Domain, Integer, Moment, Real
 from mechanisms.errors import ConditionError
 from mechanisms.estimate import Estimate
 from mechanisms.estimate_errors import (
+    EARLIER,
     GUESS,
     JOINED,
     LEVEL,
@@ -24,6 +25,7 @@ from mechanisms.estimate_errors import (
     STEEP,
     Knowledge,
     MarginalError,
+    deviation_of,
 )
 from mechanisms.estimates import estimates
 from mechanisms.junction_tree import junction_tree
@@ -367,3 +369,32 @@ def test_deviation_of_the_number_of_rows_is_that_of_single_columns() -> None:
     assert Knowledge(100, {}).rows_deviation == 0
     with pytest.raises(ValueError, match="without rows"):
         Knowledge(0, {})
+
+
+def test_columns_of_an_earlier_model_have_a_basis_of_their_own() -> None:
+    """Neither measured now nor a guess; one column more that the model only joins, and it is joined."""
+    errors = {
+        ("a",): MarginalError(5.0, 0.02, 3),
+        ("b",): MarginalError(5.0, 0.02, 3),
+        ("c",): MarginalError(5.0, 0.02, 3),
+        ("a", "b"): MarginalError(9.0, 0.05, 9),
+        ("a", "c"): MarginalError(None, 0.2, 9),
+        ("b", "c"): MarginalError(None, 0.2, 9),
+    }
+    rng = np.random.default_rng(1)
+
+    def basis(columns: tuple[str, ...], earlier: set[tuple[str, str]]) -> str:
+        known = Knowledge(1000.0, errors, frozenset(earlier))
+        shape = (3,) * len(columns)
+        shares = rng.dirichlet(np.ones(3 ** len(columns))).reshape(shape)
+        cliques = (("a", "b", "c"),)
+        return deviation_of(
+            rng.normal(size=shape), shares, columns, knowledge=known, cliques=cliques
+        ).basis
+
+    assert basis(("a", "b"), {("b", "c")}) == MEASURED
+    assert basis(("b", "c"), {("b", "c")}) == EARLIER
+    assert basis(("c", "b"), {("b", "c")}) == EARLIER
+    assert basis(("a", "b", "c"), {("b", "c"), ("a", "c")}) == EARLIER
+    assert basis(("a", "b", "c"), {("b", "c")}) == JOINED
+    assert basis(("b", "c"), set()) == JOINED

@@ -11,6 +11,7 @@ from mechanisms.domain import Categorical, Domain, Integer
 from parties.report.glance import MOST_COLUMNS, matrix, scale, tasks
 from parties.report.html_sections import quality_values
 from parties.report.model import NOT_PRIVATE, Accuracy, PairErrors
+from parties.report.render import HtmlTable
 from parties.report.verdict import CLOSE, ROUGH, verdict
 from tests.parties.test_quality import claim, marginal, section
 
@@ -208,3 +209,44 @@ def test_a_report_has_number_tasks_and_matrix() -> None:
     found = quality_values({"quality": quality}, accuracy(0.04, 0.12, 0.02))
     assert found is not None
     assert all(found[part] is not None for part in ("scale", "tasks", "matrix"))
+
+
+def test_the_page_of_a_refresh_tells_what_is_the_earlier_models() -> None:
+    quality = quality_of(dict.fromkeys((*NAMES, *PAIRS), 0.05))
+    quality["dependencies"] = {
+        "measured": [["sex", "age"]],
+        "taken_over": [["sex", "few"]],
+        "through_others": [["age", "few"]],
+        "independent": [],
+    }
+    changes = [
+        {"columns": ["sex"], "apart": 0.01, "noise": 0.02, "changed": False},
+        {"columns": ["sex", "age"], "apart": 0.31, "noise": 0.02, "changed": True},
+    ]
+    quality["earlier"] = {"marginals": changes}
+    quality["verdict"] = verdict(quality, DOMAIN)
+    found = matrix(quality)
+    assert found is not None
+    titles = {cell.title for row in found.rows for cell in row}
+    assert any(
+        "sex" in t and t.endswith("taken over from the earlier model, not measured now")
+        for t in titles
+    )
+    assert "taken over from the earlier model, not measured now" in {
+        said for *_, said in found.legend
+    }
+    values = quality_values({"quality": quality})
+    assert values is not None
+    table = values["earlier"]
+    assert isinstance(table, HtmlTable)
+    assert [row[-1] for row in table.rows] == [
+        "no more than noise explains",
+        "more than noise explains",
+    ]
+    # A run without an earlier model says nothing of one.
+    fresh = quality_of(dict.fromkeys((*NAMES, *PAIRS), 0.05))
+    fresh["verdict"] = verdict(fresh, DOMAIN)
+    shown = matrix(fresh)
+    assert shown is not None
+    assert "earlier" not in repr((shown, tasks(fresh), fresh["verdict"]))
+    assert (quality_values({"quality": fresh}) or {})["earlier"] is None

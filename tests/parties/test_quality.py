@@ -225,6 +225,20 @@ def test_read_quality_reads_what_was_kept(tmp_path: Path) -> None:
 DOMAIN = Domain((Categorical("sex", ("f", "m")), Integer("age", 0, 99), Integer("few", 0, 3)))
 
 
+def test_dependencies_of_a_refresh_tell_what_it_has_from_the_earlier_model() -> None:
+    measured = [("a",), ("a", "b")]
+    cliques = [("a", "b", "c"), ("c", "d"), ("e",)]
+    found = dependencies(
+        ("a", "b", "c", "d", "e"), measured, cliques, earlier=[("a", "b"), ("b", "c"), ("c", "d")]
+    )
+    assert found["measured"] == [["a", "b"]]
+    assert found["taken_over"] == [["b", "c"], ["c", "d"]]
+    assert found["through_others"] == [["a", "c"], ["a", "d"], ["b", "d"]]
+    assert found["independent"] == [[x, "e"] for x in "abcd"]
+    # Without an earlier model the kinds are three.
+    assert "taken_over" not in dependencies(("a", "b"), measured, [("a", "b")])
+
+
 def marginal(columns: str, high: float, *, noise: float | None = None) -> dict[str, object]:
     names = columns.split()
     return {
@@ -275,6 +289,28 @@ def test_verdict_says_what_is_close_rough_and_without_a_promise() -> None:
     assert bad[3].startswith("Differences within a bin of age:")
     assert bad[4].startswith("Single rows")
     assert found["confidence"] == ["Bounds hold with 95% confidence, all of them at once."]
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_verdict_of_a_refresh_says_what_is_the_earlier_models(changed: int) -> None:
+    pairs = [{"columns": ["sex", "age"], "changed": n < changed} for n in range(2)]
+    said = section(
+        marginal("sex age", 0.1, noise=12.0),
+        measured=[["sex", "age"]],
+        taken_over=[["sex", "few"]],
+        through_others=[["age", "few"]],
+    )
+    found = verdict({**said, "earlier": {"marginals": pairs}}, DOMAIN)
+    (sentence,) = [s for k in ("good_for", "not_for") for s in found[k] if "taken over" in s]
+    assert "not measured now: 1 of 3 pairs, sex and few." in sentence
+    assert (sentence in found["good_for"]) == (not changed)
+    assert sentence.endswith(
+        "1 of 2 measured pairs differs from the earlier model by more than noise explains."
+        if changed
+        else "none of the 2 measured pairs differs from the earlier model by more than noise explains."
+    )
+    others = next(s for s in found["not_for"] if s.startswith("Other relations"))
+    assert "1 pair has only what follows through other columns" in others
 
 
 def test_verdict_counts_what_is_lost_within_cells() -> None:

@@ -1,5 +1,7 @@
 """A run that starts from an earlier run's model: by three servers, with its audit and bundle, and what it costs."""
 
+import itertools
+import json
 import shutil
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from parties.config import START_FOLDER, CertificateFiles, load_config
 from parties.local.resource_plan import document_of, lines_of, make_resource_plan
 from parties.mpc.estimation import make_estimator
 from parties.mpc.planning.resources import NetworkAssumptions
+from parties.report.verdict import verdict
 from parties.session.result_digests import model_digest
 from tests.parties.audit_runs import copy_run, make_run
 from tests.parties.support import make_config
@@ -54,6 +57,37 @@ def test_the_audit_of_a_refresh_passes_and_makes_the_model_anew(refreshed: Path)
     assert {f.name: f.status for f in audit.files}[f"{START_FOLDER}/model.json"] == "sealed"
     # The model is one that the earlier one shaped: three columns go together, of which two pairs at most were measured.
     assert len(Model.load(refreshed / "model").cliques) == 1
+
+
+def test_the_report_of_a_refresh_knows_what_is_the_earlier_models(refreshed: Path) -> None:
+    quality = json.loads((refreshed / "report.json").read_text())["quality"]
+    measured = {tuple(m["columns"]) for m in quality["marginals"] if m["noise"] is not None}
+    assert {tuple(m["columns"]) for m in quality["earlier"]["marginals"]} == measured
+    kinds = quality["dependencies"]
+    joint = {pair for columns in measured for pair in itertools.combinations(columns, 2)}
+    assert {tuple(pair) for pair in kinds["measured"]} == joint
+    assert len(kinds["taken_over"]) == 3 - len(joint)
+    assert kinds["through_others"] == kinds["independent"] == []
+    said = " ".join([*quality["verdict"]["good_for"], *quality["verdict"]["not_for"]])
+    assert ("Relations taken over from the earlier model" in said) == bool(kinds["taken_over"])
+
+
+@pytest.mark.parametrize("part", ["taken_over", "changed"])
+def test_the_audit_refuses_a_report_that_makes_more_of_the_earlier_model(
+    refreshed: Path, tmp_path: Path, part: str
+) -> None:
+    run = copy_run(refreshed, tmp_path)
+    document = json.loads((run / "report.json").read_text())
+    quality = document["quality"]
+    if part == "changed":
+        for marginal in quality["earlier"]["marginals"]:
+            marginal["changed"] = not marginal["changed"]
+    else:
+        kinds = quality["dependencies"]
+        kinds["taken_over"], kinds["measured"] = kinds["measured"], kinds["taken_over"]
+    quality["verdict"] = verdict(quality, make_config().domain)
+    (run / "report.json").write_text(json.dumps(document))
+    assert "quality" in failed(audit_folder(run))
 
 
 def test_a_replay_of_the_lead_of_a_refresh_recomputes_its_messages(refreshed: Path) -> None:

@@ -51,6 +51,7 @@ from parties.service.peer_sync import Peer
 from parties.service.service import Service, WrongStudyState
 from parties.service.studies import StudyRepository, StudyState, utc_now
 from parties.service.study_intake import (
+    MAX_DOCUMENT_BYTES,
     MAX_PROPOSAL_BYTES,
     Proposal,
     ProposalRefused,
@@ -940,7 +941,7 @@ async def test_api_refuses_bad_input_with_words(three: Three) -> None:
             ("POST", "/studies", b"[" * 100_000, 422),
             ("POST", "/studies", b"\xff", 422),
             ("POST", "/studies", b"[]", 422),
-            ("POST", "/studies", io.BytesIO(b" " * (MAX_PROPOSAL_BYTES + 1)), 413),
+            ("POST", "/studies", io.BytesIO(b" " * (MAX_DOCUMENT_BYTES + 1)), 413),
             ("POST", f"/studies/{digest}/approve", b"{}", 409),
             ("POST", f"/studies/{digest}/approve", b'{"digest": 7}', 409),
             ("POST", f"/studies/{digest}/approve", json.dumps({"digest": "0" * 64}), 409),

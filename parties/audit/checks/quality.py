@@ -62,6 +62,9 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
         raise CheckFailure(f"no model can be fitted to what was opened: {error}") from error
     check_columns(document, terms.released.domain, table.values)
     opened = released_measurements(evidence, terms)
+    # Reports of an earlier edition judge a refresh as if there were no earlier model.
+    of_edition = "earlier" in said or edition_of(document) == TEXT_EDITION
+    refresh = refresh_of(evidence, terms.config) if of_edition else None
     problems, models = [], []
     for each in fits:
         # After a restart there are several possible fits, and some of them exclude the choice that was made.
@@ -77,6 +80,7 @@ def quality(evidence: Evidence, terms: RunTerms) -> str:
             noise=noise_kind(terms.config),
             model=each.final,
             codes=table.codes,
+            earlier=None if refresh is None else refresh.model,
         )
         problems.append(next(_differences(said, own), ""))
         models.append((problems[-1], own))
@@ -240,6 +244,8 @@ def _differences(said: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[st
         yield f"{REPORT_FILE} has other dependencies than those of what was measured"
     if not _is_consistent(said.get("fine", []), own["fine"]):
         yield f"{REPORT_FILE} has other bounds on fine cells than those that follow from the openings"
+    if not _is_consistent(said.get("earlier"), own.get("earlier")):
+        yield f"{REPORT_FILE} compares the run with the earlier model otherwise than what was opened does"
     if not _is_consistent(said.get("shuffling"), own["shuffling"]):
         yield f"{REPORT_FILE} compares the pairs with independent columns otherwise than what was opened does"
     if len(said["marginals"]) != len(own["marginals"]):

@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 
+from mechanisms.model import MARGINALS_FILE, TREE_FILE
+from parties.config import START_FOLDER
+
 _CHUNK = 1 << 18
 COUNTED_STATUS = 423
 """HTTP status of a refusal because the participant's rows are counted."""
@@ -21,6 +24,7 @@ RESULT_FILES = (
     "model/marginals.npz",
     "report.json",
     "report.html",
+    *(f"{START_FOLDER}/{name}" for name in (TREE_FILE, MARGINALS_FILE)),
 )
 """Public files of a finished run, which its lead has; each server has a transcript of its own."""
 
