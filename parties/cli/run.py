@@ -343,7 +343,7 @@ def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
         *([("not counted", excluded)] if excluded else []),
         ("synthetic rows", f"{report.get('synthetic_rows')}"),
         budget_line(report),
-        ("chosen queries", f"{len(queries)}: {shown}{more}"),
+        ("chosen queries", f"{len(queries)}: {shown}{more}" if queries else "none"),
         error_line(report),
         *expected_error_lines(report),
         *verdict_lines(report),

@@ -6,6 +6,7 @@ No value here is secret. Figures of a real table are in the page alone, and mark
 import math
 from collections.abc import Mapping, Sequence
 
+from parties.report.claims import MIDDLE, moved_share
 from parties.report.document import items, number, optional, tables
 from parties.report.model import NOT_PRIVATE
 from parties.report.render import HtmlTable
@@ -31,7 +32,7 @@ def claims_values(quality: Mapping[str, object]) -> Mapping[str, object] | None:
     if truth:
         said += (
             " In brackets what is true. Moved: how far a number has to be moved on average to make the real column of "
-            f"this one, in parts of the range. True figures: {NOT_PRIVATE}"
+            f"this one, in parts of the range of {MIDDLE} of the values. True figures: {NOT_PRIVATE}"
         )
     heads = [*CLAIM_HEADS, "moved at most", *(["true off", "wrong"] if truth else [])]
     rows = [_row(claim, truth=truth) for claim in claims]
@@ -77,11 +78,12 @@ def _row(claim: Mapping[str, object], *, truth: bool) -> list[str]:
         text + (f" ({_plain(real)})" if real is not None else "")
         for text, real in zip(texts, beside, strict=True)
     ]
-    moved = _at_most(claim["moved_of_range"]) if "moved_of_range" in claim else ""
+    share, true_share = moved_share(claim), moved_share(true)
+    moved = "" if share is None else _at_most(share)
     if moved and _open_ends(claim):
         moved = _NO_BOUND
-    elif "moved_of_range" in true:
-        moved += f" ({_percent(true['moved_of_range'])})"
+    elif moved and true_share is not None:
+        moved += f" ({_percent(true_share)})"
     held = ", ".join(map(str, items(claim.get("wrong")))) or "nothing"
     return [*cells, moved, *([_percent(true["off"]), held] if truth else [])]
 
@@ -130,8 +132,12 @@ def _plain(value: object) -> str:
 
 def _at_most(share: object) -> str:
     """Returns a share in percent, rounded up so that the claim is true as it is written."""
+    if number(share) > 1:
+        return "over 100 %"
     return f"{math.ceil(number(share) * 1000 - 1e-6) / 10:g} %"
 
 
 def _percent(share: object) -> str:
+    if number(share) > 1:
+        return "over 100 %"
     return f"{100 * number(share):.3g} %"

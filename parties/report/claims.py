@@ -26,6 +26,7 @@ from mechanisms.column_values import ColumnValues, number_of, number_text
 from mechanisms.columns import Categorical, Column, Moment, Ordered, has_open_ends
 from mechanisms.domain import Domain
 from parties.report.columns import distance, mean_of, quantile_of, share_of, text_shares
+from parties.report.shares import at_most_text, share_text
 
 _LISTED = 6
 """Maximum number of single values listed per column, the commonest ones."""
@@ -33,6 +34,10 @@ _OFTEN = 0.005
 """Minimum synthetic share of a listed value that is no atom."""
 _ROUNDING = 1e-9
 """Tolerance for the rounding of sums of doubles."""
+
+MIDDLE = "98 %"
+"""Part of a column's values, without the farthest at both ends, whose range distances are compared with."""
+_MIDDLE_ENDS = (0.01, 0.99)
 
 Claim = dict[str, Any]
 
@@ -57,9 +62,9 @@ def column_claims(
         if isinstance(column, Categorical):
             claims.append(_of_categories(column, shares, off))
         else:
-            claims.append(
-                _of_numbers(column, shares, off, by_name[column.name], known.get(column.name))
-            )
+            own = by_name[column.name]
+            claim = _of_numbers(column, shares, off, own, known.get(column.name))
+            claims.append(claim | _of_middle(claim, own))
     return claims
 
 
@@ -179,6 +184,26 @@ def _off(column: Ordered, cells: ValueCells, bounds: ColumnBounds, off: float) -
     return document | _widest(column, cells)
 
 
+def _of_middle(claim: Claim, values: ColumnValues) -> Claim:
+    """Returns how far values are moved in parts of the range of ``MIDDLE`` of them, None where they are one value.
+
+    A column's whole range may be as long as its bounds are generous, and one value may be as far as it likes.
+    """
+    if "moved" not in claim or not len(values.counts):
+        return {}
+    first, last = (quantile_of(values, level) for level in _MIDDLE_ENDS)
+    return {"moved_of_middle": claim["moved"] / (last - first) if last > first else None}
+
+
+def moved_share(claim: Mapping[str, Any]) -> float | None:
+    """Returns how far values are moved, in parts of the range of most of them; None if nothing is said of it.
+
+    Claims of reports of earlier versions have the whole range alone.
+    """
+    found: float | None = claim.get("moved_of_middle", claim.get("moved_of_range"))
+    return found
+
+
 def _widest(column: Ordered, cells: ValueCells) -> Claim:
     if cells.widest is None:
         return {}
@@ -257,7 +282,7 @@ def truth_text(claims: Sequence[Mapping[str, Any]]) -> list[str]:
         return [f"Held against the real table, no claim on {_columns(len(claims))} is wrong."]
     return [
         f"Held against the real table, what is claimed of {claim['column']} is wrong: {', '.join(claim['wrong'])}. Off "
-        f"is {claim['true']['off']:.1%} where at most {claim['off']:.1%} was claimed."
+        f"is {share_text(claim['true']['off'])} where at most {at_most_text(claim['off'])} was claimed."
         for claim in wrong
     ]
 
@@ -312,8 +337,14 @@ def _label_shares(column: Categorical, real: ColumnValues) -> Mapping[str, float
 
 def _moved(claim: Mapping[str, Any], synthetic: ColumnValues, real: ColumnValues) -> Claim:
     moved = wasserstein(synthetic, real)
-    span = claim["moved"] / claim["moved_of_range"] if claim.get("moved_of_range") else 0.0
-    return {"moved": moved, "moved_of_range": moved / span if span else 0.0}
+    found: Claim = {"moved": moved}
+    for key in ("moved_of_range", "moved_of_middle"):
+        if key in claim:
+            span = claim["moved"] / claim[key] if claim[key] else 0.0
+            found[key] = moved / span if span else 0.0
+    if claim.get("moved_of_middle", 0.0) is None:
+        found["moved_of_middle"] = None
+    return found
 
 
 def _wrong_numbers(

@@ -395,20 +395,25 @@ def draw_accuracy(found: Accuracy, *, log_step: float = 2.5) -> Figure:
         epsilons = [one.epsilon for one in found.by_epsilon]
         # Room for the legend above the dashed line; very private runs like this one may be out of sight.
         top = 1.75 * max(found.run.independent, found.run.table)
-        axes.axhline(found.run.independent, color=ORANGE, linestyle="--", label="columns shuffled")
+        compared = found.run.independent > 0
+        if compared:
+            axes.axhline(
+                found.run.independent, color=ORANGE, linestyle="--", label="columns shuffled"
+            )
         axes.plot(
             epsilons,
             [one.table for one in found.by_epsilon],
             color=BLUE,
             label="runs like this one",
         )
-        axes.plot(
-            epsilons,
-            [one.trusted for one in found.by_epsilon],
-            color=GREEN,
-            linestyle="-.",
-            label="a trusted party",
-        )
+        if compared:
+            axes.plot(
+                epsilons,
+                [one.trusted for one in found.by_epsilon],
+                color=GREEN,
+                linestyle="-.",
+                label="a trusted party",
+            )
         axes.plot(found.run.epsilon, found.run.table, "o", color=BLUE, label="this run")
         axes.set(xlabel="epsilon: less private to the right", ylabel="pairs off, share of the rows")
         axes.set(xscale="log", ylim=(0, top), xlim=(epsilons[0], epsilons[-1]))

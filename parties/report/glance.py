@@ -7,9 +7,10 @@ it; so the page can be read in grey, and aloud.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 from typing import Any
 
+from parties.report.claims import MIDDLE, moved_share
 from parties.report.dependencies import (
     INDEPENDENT,
     MEASURED,
@@ -18,6 +19,7 @@ from parties.report.dependencies import (
     taken_over,
 )
 from parties.report.model import NOT_PRIVATE, Accuracy, PairErrors
+from parties.report.shares import at_most_text, distinct_shares, rows_text, share_text
 from parties.report.shuffling import is_chosen
 from parties.report.verdict import CLOSE, ROUGH, marks
 
@@ -96,9 +98,9 @@ def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None
     if not found["better"]:
         text = f"This table is not shown to be better than shuffled columns. {text}"
     ends = (
-        ("columns shuffled", f"{run.independent:.1%} of the rows off"),
-        ("this table", f"{run.table:.1%} off"),
-        ("a trusted party", f"{run.trusted:.1%} off"),
+        ("columns shuffled", f"{share_text(run.independent)} of the rows off"),
+        ("this table", f"{share_text(run.table)} off"),
+        ("a trusted party", f"{share_text(run.trusted)} off"),
     )
     score = _score(run.table, run.independent, run.trusted)
     return Scale(score, pairs, ends, text, _true_scale(found, run))
@@ -119,7 +121,8 @@ def _true_scale(found: Mapping[str, Any], run: PairErrors) -> str:
     off, shuffled = (fmean(pair[key] for pair in true) for key in ("off", "independent"))
     score = _score(off, shuffled, min(off, run.trusted))
     return (
-        f"In truth these pairs are off by {off:.1%}, and with columns shuffled by {shuffled:.1%}: {score} of 100. "
+        f"In truth these pairs are off by {share_text(off)}, and with columns shuffled by {share_text(shuffled)}: "
+        f"{score} of 100. "
         f"{NOT_PRIVATE}"
     )
 
@@ -138,8 +141,9 @@ def tasks(quality: Mapping[str, Any]) -> list[Task]:
     ]
     noise = [m["noise"] for m in marginals if m["noise"] is not None]
     if noise:
-        few = f"Look at groups of fewer than {2 * min(noise):,.0f} rows"
-        done.append(Task(few, "none", "no", f"a count has noise of {min(noise):.0f} rows or more"))
+        few = f"Look at groups of fewer than {rows_text(2 * min(noise))} rows"
+        said = f"a count has noise of {rows_text(min(noise))} rows or more"
+        done.append(Task(few, "none", "no", said))
     about = "rows are drawn from a model and stand for nobody"
     return [*done, Task("Look up a person or a row", "none", "no", about)]
 
@@ -169,11 +173,13 @@ def _counting(
             if len(known) == len(of)
             else f" for the {len(known)} of {len(of)} that were measured"
         )
-        said.append(f"expected: {median(known):.1%} off{where}")
+        said.append(f"expected: {share_text(median(known))} off{where}")
+    # As the answer is that of the half of them, so is the truth.
     true = [m["true_error"] / 2 for m in of if "true_error" in m]
     close, rough, _ = (len(by_mark[mark]) for mark in by_mark)
     mark, answer = _verdict_of(close, rough, len(off))
-    return Task(name, mark, answer, "; ".join(said), f"off by {median(true):.1%}" if true else "")
+    truth = f"off by {share_text(median_low(true))}" if true else ""
+    return Task(name, mark, answer, "; ".join(said), truth)
 
 
 def _promised(by_mark: Mapping[str, Sequence[str]], of: str, *, named: bool) -> list[str]:
@@ -206,10 +212,14 @@ def _numbers(claims: Sequence[Mapping[str, Any]]) -> list[Task]:
         return []
     by_mark: dict[str, list[str]] = {"close": [], "rough": [], "none": []}
     for c in numbers:
-        by_mark[_mark(None if c.get("open") else c["moved_of_range"])].append(c["column"])
-    true = [c["true"]["moved_of_range"] for c in numbers if "moved_of_range" in c.get("true", {})]
-    said = "; ".join(_promised(by_mark, "of the column's range", named=True))
-    truth = f"off by {median(true):.1%} of the range" if true else ""
+        by_mark[_mark(None if c.get("open") else moved_share(c))].append(c["column"])
+    moved = [moved_share(c.get("true", {})) for c in numbers]
+    true = [share for share in moved if share is not None]
+    # Reports of earlier versions have the whole range alone.
+    known = all("moved_of_middle" in c for c in numbers)
+    of = f"the range of {MIDDLE} of the values" if known else "the column's range"
+    said = "; ".join(_promised(by_mark, f"of {of}", named=True))
+    truth = f"off by {share_text(median_low(true))} of {of}" if true else ""
     mark, answer = _verdict_of(len(by_mark["close"]), len(by_mark["rough"]), len(numbers))
     return [Task("Means of numbers and dates", mark, answer, said, truth)]
 
@@ -225,9 +235,8 @@ def _relations(quality: Mapping[str, Any]) -> list[Task]:
     said = f"{shown} of {pairs} pairs are shown to go together; that others do not is not said"
     if more := len(taken_over(quality)):
         said += f"; {more} are taken over from the earlier model, not measured now"
-    truth = (
-        f"pairs off by {true['synthetic']:.1%}, shuffled by {true['shuffled']:.1%}" if true else ""
-    )
+    made, shuffled = distinct_shares(true["synthetic"], true["shuffled"]) if true else ("", "")
+    truth = f"pairs off by {made}, shuffled by {shuffled}" if true else ""
     return [Task("See which columns go together, train models", mark, word, said, truth)]
 
 
@@ -294,4 +303,4 @@ def _mark(off: float | None) -> str:
 def _promise(off: float | None) -> str:
     if off is None:
         return "one bin has too much to promise anything"
-    return f"off by no more than {off:.1%} of the rows"
+    return f"off by no more than {at_most_text(off)} of the rows"

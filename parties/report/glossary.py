@@ -48,7 +48,7 @@ _WORDS = (
     (
         "data owner",
         r"data owners?",
-        "An organisation or person whose rows took part. Nobody else saw them.",
+        "An organisation or person whose rows took part.",
     ),
     (
         "delta",
@@ -100,8 +100,8 @@ _WORDS = (
     (
         "opened",
         r"opened|openings?",
-        "Made readable by the servers together. All else stayed in shares, which say nothing "
-        "by themselves.",
+        "Published by the run. Where servers hold shares, all else stays in these, which say "
+        "nothing by themselves.",
     ),
     (
         "query",

@@ -29,6 +29,7 @@ from parties.report.model import (
 )
 from parties.report.privacy_text import CENTRAL, headline, is_private, privacy_text
 from parties.report.render import HtmlPicture, HtmlTable, page_templates
+from parties.report.shares import share_text
 
 _WORST = 5
 _PAGES = page_templates(__file__)
@@ -108,12 +109,14 @@ def _accuracy(report: Mapping[str, object], found: Accuracy | None) -> Values | 
         "syncret plan computes it, with the shares of this table."
     )
     drawn = draw.to_svg(draw.draw_accuracy(found))
+    # Where nothing is shown of pairs, shuffled columns are as good as anybody's.
+    compared = found.run.independent > 0
     bounds = attackers_of(report, [one.epsilon for one in found.by_epsilon])
     rows = [
         (
             f"{one.epsilon:g}" + (" (this run)" if one.epsilon == found.run.epsilon else ""),
             *(percent(bound.found_at_most(share)) for share in (0.01, 0.1)),
-            *(f"{share:.1%}" for share in (one.table, one.trusted)),
+            *map(share_text, (one.table, one.trusted) if compared else (one.table,)),
         )
         for one, bound in zip(found.by_epsilon, bounds, strict=True)
     ]
@@ -122,7 +125,7 @@ def _accuracy(report: Mapping[str, object], found: Accuracy | None) -> Values | 
         "found at most, with 1 % falsely suspected",
         "with 10 %",
         "pairs off",
-        "a trusted party's",
+        *(["a trusted party's"] if compared else []),
     )
     return {
         "picture": HtmlPicture(drawn, caption, alt=name, name=name),
@@ -274,7 +277,7 @@ def _measured(report: Mapping[str, object]) -> Values | None:
         + (f", with noise of {first:.4g} rows in a cell" if first else "")
         + f". Then, in {rounds} {_plural('round', rounds)}, {len(chosen)} {_plural('query', len(chosen))} "
         f"{'was' if len(chosen) == 1 else 'were'} chosen and measured, {times} {_plural('time', times)} in all. What "
-        "is not in this list the table has from the model alone."
+        f"else the table shows it has from the model{_of_earlier(report)}."
     )
     heads: tuple[str, ...] = (
         "query",
@@ -287,6 +290,11 @@ def _measured(report: Mapping[str, object]) -> Values | None:
         # Central AIM has one table and no owners to count.
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     return {"text": said, "table": HtmlTable(heads, rows)}
+
+
+def _of_earlier(report: Mapping[str, object]) -> str:
+    """Returns where a refresh's model has the rest from; "" of any other run."""
+    return ", and that from the earlier one" if optional(report, "about").get("start") else ""
 
 
 def _measurement(

@@ -6,7 +6,8 @@ here is secret; figures of a real table are marked (see `parties.report.model`).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from mechanisms.intervals import MEASURED, NOTHING, SELECTION, WIDER
@@ -19,6 +20,7 @@ from parties.report.figures import format_bytes
 from parties.report.glance import matrix, scale, tasks
 from parties.report.likely import likely_error_text
 from parties.report.model import NOT_PRIVATE, Accuracy
+from parties.report.privacy_text import CENTRAL
 from parties.report.quality import AT_MOST
 from parties.report.render import HtmlPicture, HtmlTable, pairs_table
 from parties.report.shuffling import is_chosen, measured_text
@@ -55,6 +57,9 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
     marginals = sorted(tables(quality["marginals"]), key=lambda m: -number(m["high"]))
     queries = [m for m in marginals if m["query"]]
     others = [m for m in marginals if not m["query"]]
+    pairs_of = optional(quality, "dependencies").get(pairs.MEASURED)
+    together = {frozenset(map(str, items(pair))) for pair in items(pairs_of)}
+    table = partial(_marginals, together=together, truth=bool(truth))
     return {
         "scale": scale(quality, accuracy),
         "tasks": _tasks(quality),
@@ -63,8 +68,8 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
         "truth": _truth(quality),
         "text": rows,
         "claims": claims_values(quality),
-        "queries": _marginals(queries, truth=bool(truth)),
-        "others": _marginals(others, truth=bool(truth)) if others else None,
+        "queries": table(queries),
+        "others": table(others) if others else None,
         "dependencies": _dependencies(quality),
         "earlier": _earlier(quality),
     }
@@ -76,6 +81,25 @@ _BASES = {
     WIDER: "a wider one's bound",
     NOTHING: "nothing is known",
 }
+_OF_MEASURED = {
+    SELECTION: "it was measured, and the last choice says more",
+    WIDER: "it was measured, and a wider one's bound says more",
+    NOTHING: "it was measured, with too much noise",
+}
+"""Bases of the bound on a measured marginal, where another bound is lower than the measurement's."""
+
+
+_OF_SOME = "it was measured, at some owners alone"
+
+
+def _basis(marginal: Mapping[str, object], together: Collection[frozenset[str]]) -> str:
+    """Returns the basis of a bound in words; ``together`` are the pairs that were measured and are in the model."""
+    columns = frozenset(map(str, items(marginal["columns"])))
+    if marginal["noise"] is not None:
+        bases = _BASES | _OF_MEASURED
+    else:
+        bases = _BASES | ({NOTHING: _OF_SOME} if columns in together else {})
+    return bases.get(str(marginal["basis"]), str(marginal["basis"]))
 
 
 def _tasks(quality: Mapping[str, object]) -> Values | None:
@@ -103,7 +127,12 @@ def _truth(quality: Mapping[str, object]) -> str:
     return " ".join([*map(str, sentences), NOT_PRIVATE])
 
 
-def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> HtmlTable:
+def _marginals(
+    marginals: Sequence[Mapping[str, object]],
+    *,
+    together: Collection[frozenset[str]],
+    truth: bool,
+) -> HtmlTable:
     likely = any("likely" in m for m in marginals)
     rows = [
         (
@@ -113,7 +142,7 @@ def _marginals(marginals: Sequence[Mapping[str, object]], *, truth: bool) -> Htm
             *((_off(m["likely"]) if "likely" in m else "",) if likely else ()),
             _off(m["low"]),
             ("up to " if m["expected_is"] == AT_MOST else "") + _off(m["expected"]),
-            _BASES.get(str(m["basis"]), m["basis"]),
+            _basis(m, together),
             *((_off(m["true_error"]) + ("" if m["held"] else ", outside"),) if truth else ()),
         )
         for m in marginals
@@ -223,15 +252,32 @@ def _percent(value: object) -> str:
 
 def accounting(report: Mapping[str, object]) -> Values:
     """Returns the values of the folded parts at the end of the page."""
-    asked = {**section(report, "parameters"), **section(report, "workload")}
-    asked.pop("sources", None)
     return {
         "budget": _budget(report),
         "opened": _opened(report),
         "flaim": _flaim(report),
         "traffic": _bytes(report),
         "time": pairs_table(section(report, "time")),
-        "parameters": pairs_table(asked),
+        "parameters": pairs_table(_parameters(report)),
+    }
+
+
+_OF_SERVERS = ("clients", "participation", "security", "input", "upload", "rows_capacity")
+"""Parameters that mean nothing where one machine has the whole table."""
+
+
+def _parameters(report: Mapping[str, object]) -> Values:
+    """Returns the parameters that say something of this run, by name."""
+    asked = {**section(report, "parameters"), **section(report, "workload")}
+    left_out = ["sources", *(_OF_SERVERS if report["method"] == CENTRAL else ())]
+    if asked.get("input") == "rows":
+        # The form of counts, which nobody sent.
+        left_out.append("upload")
+    # A run may end before its last round.
+    return {
+        {"rounds": "rounds, at most"}.get(key, key.replace("_", " ")): value
+        for key, value in asked.items()
+        if key not in left_out
     }
 
 
@@ -276,6 +322,8 @@ def _opened(report: Mapping[str, object]) -> Values:
     opened = tables(report["opened"])
     times = Counter((str(item["step"]), str(item["what"])) for item in opened)
     shares = "Nothing else left the secret shares."
+    if report["method"] == CENTRAL:
+        shares = "Choices, and counts with noise. One machine had the table."
     detail = [(item["round"], item["step"], item["what"], item["count"]) for item in opened]
     kinds = [(*kind, count) for kind, count in times.items()]
     return {

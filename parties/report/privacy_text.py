@@ -152,7 +152,7 @@ class ReportHeader:
 
     ``version`` is the program's, ``edition`` that of its sentences. ``unit`` is the unit of the guarantee, in words.
     ``provenance`` has the numbers of the domain's values that are public, private, or from a table
-    (`mechanisms.origins.counted`).
+    (`mechanisms.origins.counted`). ``start`` is the digest of the model that a refresh started from.
     """
 
     study: str
@@ -163,10 +163,12 @@ class ReportHeader:
     columns: tuple[ColumnDescription, ...]
     provenance: Mapping[str, int] = field(default_factory=dict)
     edition: int = TEXT_EDITION
+    start: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Returns the `about` section of report.json."""
-        return {**asdict(self), "columns": [asdict(column) for column in self.columns]}
+        document = {**asdict(self), "columns": [asdict(column) for column in self.columns]}
+        return {key: value for key, value in document.items() if key != "start" or value}
 
 
 def report_header(config: Config, *, ended: float | None, unit: str | None = None) -> ReportHeader:
@@ -183,6 +185,7 @@ def report_header(config: Config, *, ended: float | None, unit: str | None = Non
         unit_text(config) if unit is None else unit,
         _columns(config.domain),
         counted(config.domain),
+        start=None if config.refresh is None else config.refresh.digest,
     )
 
 
@@ -257,6 +260,7 @@ def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
         *([large] if large else []),
         f"{_condition(parameters, who)} {NO_ORGANISATION} {two_studies_text(bound)}",
         *_not_covered(report),
+        *_start_text(report),
     )
     if "rho_spent" not in privacy:
         return (*meanings, *account_text(report))
@@ -293,6 +297,17 @@ def _not_covered(report: Mapping[str, object]) -> tuple[str, ...]:
     return (
         f"Not covered by this: {_count(read, 'value')} of the domain (categories, bounds, bins, values by themselves) "
         "were read from a table, and are published as they are.",
+    )
+
+
+def _start_text(report: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns the sentence on the model that a refresh started from; none for other runs."""
+    start = _table(report, "about").get("start")
+    if not start:
+        return ()
+    return (
+        f"The run started from the published model {str(start)[:12]} of an earlier run, which costs nothing more. "
+        "Somebody who is in both tables has the cost of both runs: in zCDP their rho add up.",
     )
 
 

@@ -51,8 +51,8 @@ class HtmlTable:
 
 
 def pairs_table(values: Mapping[str, object]) -> HtmlTable:
-    """Returns a table of names and values."""
-    return HtmlTable(("", ""), list(values.items()))
+    """Returns a table of names and values, without those that there are not."""
+    return HtmlTable(("", ""), [item for item in values.items() if item[1] is not None])
 
 
 class HtmlPicture:

@@ -10,6 +10,7 @@ from typing import Any
 from mechanisms.independence import PairGain
 from mechanisms.text_table import TextTable
 from mechanisms.value_pairs import ValuePairs
+from parties.report.shares import distinct_shares, share_text
 
 WOULD_HELP = "More rows, a larger epsilon, fewer columns or fewer cells in each would help."
 
@@ -62,10 +63,8 @@ def shuffling_text(found: Mapping[str, Any]) -> str:
     those, which = "measured pairs", "that were measured"
     if is_chosen(found):
         those, which = "pairs in the model", f"in the model ({found['released']} were measured)"
-    errors = (
-        f"expected to be off by {found['expected']:.1%} of the rows on average, independent columns by "
-        f"{found['independent']:.1%}"
-    )
+    expected, independent = distinct_shares(found["expected"], found["independent"])
+    errors = f"expected to be off by {expected} of the rows on average, independent columns by {independent}"
     if found["better"]:
         return (
             f"Pairs of columns beyond what columns drawn independently would show: {shown} of {measured} {which}. "
@@ -104,10 +103,10 @@ def measured_text(found: Mapping[str, Any]) -> str:
     if true is None:
         return ""
     better = true["synthetic"] < true["shuffled"]
+    made, shuffled = distinct_shares(true["synthetic"], true["shuffled"])
     said = (
-        f"Measured on the real table, pairs of columns are off by {true['synthetic']:.1%} of the rows on average; with "
-        f"each column shuffled the table would be off by {true['shuffled']:.1%}, and the real one by "
-        f"{true['real_shuffled']:.1%}."
+        f"Measured on the real table, pairs of columns are off by {made} of the rows on average; with each column "
+        f"shuffled the table would be off by {shuffled}, and the real one by {share_text(true['real_shuffled'])}."
     )
     if not better:
         said += " So it is no better than columns drawn independently."

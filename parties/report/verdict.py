@@ -8,7 +8,6 @@ for each of its columns of numbers or dates the loss within a cell, as in the cl
 cells never make a better mark. The reasons are in docs/decisions/0012.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from parties.report.dependencies import (
     compared_pairs,
     taken_over_text,
 )
+from parties.report.shares import at_most_text, part_text
 from parties.report.shuffling import is_chosen, shuffling_text
 
 CLOSE, ROUGH = 0.05, 0.15
@@ -163,9 +163,9 @@ class _ColumnClaims(_Losses):
         claim = self._claims[name]
         what = self._bin(name, claim[which])
         if which == "heaviest":
-            what += f", has {claim['lost']:.0%} of the rows"
+            what += f", has {part_text(claim['lost'])} of the rows"
         else:
-            what += f", is {claim['widest']['of_range']:.0%} of the range"
+            what += f", is {part_text(claim['widest']['of_range'])} of the range"
         if name in self._measured:
             # The run chose these bins; more bins need more rows or more epsilon.
             remedy = "More rows or a larger epsilon would give its private bins more cells."
@@ -196,7 +196,7 @@ def _rate(
         if some:
             worst, which = off[tuple(some[-1]["columns"])], _which(some, ordered)
             good.append(
-                f"{shares} in {kind}: {which} {_are(some)} off by no more than {_percent(worst)} of the rows."
+                f"{shares} in {kind}: {which} {_are(some)} off by no more than {at_most_text(worst)} of the rows."
             )
     if rest := [m for m in reversed(ordered) if m not in close and m not in rough]:
         noisy = sum(m["noise"] is not None and m["high"] / 2 > ROUGH for m in rest)
@@ -207,11 +207,6 @@ def _rate(
         bad.append(
             f"Shares in {kind}: {_which(rest, ordered)} may be off by more than {ROUGH:.0%} of the rows.{hint}"
         )
-
-
-def _percent(share: float) -> str:
-    """Returns a share in percent, rounded up so that the claim is true as it is written."""
-    return f"{math.ceil(share * 1000 - 1e-6) / 10:.1f}%"
 
 
 def _relations(quality: Mapping[str, Any], good: list[str], bad: list[str]) -> None:
@@ -259,7 +254,7 @@ def _binned(domain: Domain) -> list[str]:
 
 def _which(some: Sequence[Marginal], ordered: Sequence[Marginal]) -> str:
     if len(some) == len(ordered):
-        return f"all {len(some)}"
+        return "the only one" if len(some) == 1 else f"all {len(some)}"
     names = _names([" × ".join(m["columns"]) for m in some])
     return f"{len(some)} of {len(ordered)} ({names})"
 

@@ -12,6 +12,7 @@ from parties.report.glance import MOST_COLUMNS, matrix, scale, tasks
 from parties.report.html_sections import quality_values
 from parties.report.model import NOT_PRIVATE, Accuracy, PairErrors
 from parties.report.render import HtmlTable
+from parties.report.shares import share_text
 from parties.report.verdict import CLOSE, ROUGH, verdict
 from tests.parties.test_quality import claim, marginal, section
 
@@ -108,7 +109,8 @@ def test_the_number_is_0_for_shuffled_columns_100_for_a_trusted_party_and_falls_
     assert found.score == 0 or table < independent
     assert table > trusted or found.score == (100 if trusted < independent else 0)
     for share, (_, error) in zip((independent, table, trusted), found.ends, strict=True):
-        assert f"{share:.1%}" in error
+        assert share_text(share) in error
+        assert error.startswith("0.0%") == (share == 0)
     nearer = scale(
         {"shuffling": pairs(table, independent)}, accuracy((table + trusted) / 2, independent, trusted)
     )  # fmt: skip
@@ -250,3 +252,14 @@ def test_the_page_of_a_refresh_tells_what_is_the_earlier_models() -> None:
     assert shown is not None
     assert "earlier" not in repr((shown, tasks(fresh), fresh["verdict"]))
     assert (quality_values({"quality": fresh}) or {})["earlier"] is None
+
+
+def test_a_mean_is_not_good_by_a_range_that_no_value_but_one_reaches() -> None:
+    """A column with a long tail: next to nothing of the whole range, half of where the values are."""
+    wide = claim("wide", 0.1, 0.1, moved=5e8, moved_of_range=1e-4, moved_of_middle=0.5)
+    quality = quality_of(dict.fromkeys(NAMES, 0.1), wide=wide)
+    task = {task.name: task for task in tasks(quality)}["Means of numbers and dates"]
+    assert (task.answer, task.said) == ("no", "nothing promised for 1 (wide)")
+    near = {**wide, "moved_of_middle": 0.03}
+    task = {t.name: t for t in tasks({**quality, "columns": [near]})}["Means of numbers and dates"]
+    assert task.said == "promised within 5% of the range of 98 % of the values for 1 (wide)"

@@ -319,7 +319,7 @@ def test_verdict_counts_what_is_lost_within_cells() -> None:
     narrow = verdict({**said, "columns": [claim("age", 0.04, 0.03)]}, DOMAIN)
     assert narrow["good_for"][0].startswith("Shares in single columns: all 2 are")
     assert narrow["good_for"][1].startswith(
-        "Rough shares in pairs of columns: all 1 is off by no more than 6.0%"
+        "Rough shares in pairs of columns: the only one is off by no more than 6.0%"
     )
     # Fine cells tell values apart in the column by itself alone.
     fine = verdict({**said, "columns": [claim("age", 0.04, 0.03, bin_lost=0.13)]}, DOMAIN)
