@@ -41,6 +41,8 @@ from mechanisms.written import parse_number
 
 Groups: TypeAlias = Mapping[int, tuple[str, ...]]
 """The values of each code of a column of categories."""
+OF_A_PART = 0.25
+"""Part of a cell's part whose rows may lie beyond its end: of a density that falls to zero, at most a quarter."""
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -244,7 +246,8 @@ def _doubts(whole: ValueParts, inside: ValueParts) -> NDArray[np.float64]:
     """Returns for each cell by how much its real share may differ from that of uniform values.
 
     In a part of which the share s satisfies the condition, a density that falls or rises in a straight line to zero
-    would have between s^2 and 1 - (1 - s)^2: s (1 - s) to either side.
+    would have between s^2 and 1 - (1 - s)^2: s (1 - s) to either side. Parts of a cell have about equal shares, since
+    their ends are rounded: a condition between two of them is off by as much as a quantile is, ``OF_A_PART`` of one.
     """
     doubts = np.zeros(whole.size)
     rows = zip(whole.codes.tolist(), whole.first, whole.last, whole.shares, strict=True)
@@ -252,6 +255,11 @@ def _doubts(whole: ValueParts, inside: ValueParts) -> NDArray[np.float64]:
         of_part = (inside.codes == code) & (inside.first >= first) & (inside.last <= last)
         s = float(inside.shares[of_part].sum()) / share if share else 0.0
         doubts[code] += share * max(0.0, s * (1 - s))
+    for code in np.flatnonzero(np.bincount(whole.codes, minlength=whole.size) > 1):
+        parts = whole.shares[whole.codes == code]
+        held = float(inside.shares[inside.codes == code].sum())
+        if 1e-12 < held < float(parts.sum()) - 1e-12:
+            doubts[code] += OF_A_PART * float(parts.max())
     doubts[doubts < 1e-12] = 0.0
     return doubts
 

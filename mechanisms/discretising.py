@@ -111,10 +111,12 @@ def shape_of(
     *,
     rounder: Rounder = roundest,
     marks: Container[int] = SENTINELS,
+    zero: bool = False,
 ) -> Shape:
     """Returns the shape of a column from the number of ``rows`` of each value.
 
-    ``rounder`` finds a round number; ``marks`` are values that mark something else, in the column's unit.
+    ``rounder`` finds a round number; ``marks`` are values that mark something else, in the column's unit. With ``zero``
+    a bound of positive values may be 0; else they stay positive.
 
     Raises ``ValueError`` without values.
     """
@@ -141,7 +143,7 @@ def shape_of(
     rest = values[kept]
     if total < FEWEST_ROWS and not _crowded(rest, counts[kept], total):
         return Shape(int(rest[0]), int(rest[-1]), MOST_CELLS, atoms=tuple(sorted(atoms)))
-    return _cut(rest, counts[kept], total, sorted(atoms), rounder)
+    return _cut(rest, counts[kept], total, sorted(atoms), rounder, least=0 if zero else 1)
 
 
 def widest_width(ranges: Iterable[tuple[int, int]]) -> float:
@@ -253,28 +255,34 @@ def _quantile(values: Values, counts: Whole, share: float) -> int:
 
 
 def _cut(
-    values: Values, counts: Whole, total: int, atoms: Sequence[int], rounder: Rounder
+    values: Values,
+    counts: Whole,
+    total: int,
+    atoms: Sequence[int],
+    rounder: Rounder,
+    *,
+    least: int,
 ) -> Shape:
-    """Returns the bins of all values that are no atoms."""
+    """Returns the bins of all values that are no atoms; a bound of ``least`` or more is not rounded below it."""
     below, above = _fences(values, counts)
     body = np.array([below <= value <= above for value in values])
     inner, weights = values[body], counts[body]
     low, high = int(inner[0]), int(inner[-1])
     slack = int(OUTWARDS * (high - low))
     low, high = (
-        rounder(low - slack if low < 0 else max(0, low - slack), low),
+        rounder(low - slack if low < 0 else max(min(least, low), low - slack), low),
         rounder(high, high + slack),
     )
     bins = _bins(int(counts.sum()), total)
-    least, most = int(values[0]), int(values[-1])
-    if least >= low and most <= high and _even(inner, weights, low, high, bins):
+    first, most = int(values[0]), int(values[-1])
+    if first >= low and most <= high and _even(inner, weights, low, high, bins):
         return Shape(low, high, bins, atoms=tuple(atoms))
     edges, within = _quantiles(inner, weights, (low, high), bins, rounder)
     width = max(high - low, 1)
-    if least < low:
+    if first < low:
         # The lower tail is cut as its mirror image.
         mirror = _tail(
-            -values[::-1], counts[::-1], (-low, -least), width, lambda a, b: -rounder(-b, -a)
+            -values[::-1], counts[::-1], (-low, -first), width, lambda a, b: -rounder(-b, -a)
         )
         edges = [-mirror[-1], *edges]
         within = [*(-number for number in mirror[-2::-1]), *within]

@@ -706,7 +706,8 @@ def _draft_moment(column: _Column, reading: MomentReading) -> Moment:
     for value, moment in moments.items():
         rows[tick_of(moment, unit)] += column.counts[value]
     marks = {tick_of(datetime(*day), unit) for day in DATE_MARKS}
-    found = shape_of(rows, rounder=partial(roundest_tick, unit), marks=marks)
+    # Midnight is a bound as any other.
+    found = shape_of(rows, rounder=partial(roundest_tick, unit), marks=marks, zero=True)
     kind = "datetime" if form.time else "date"
     bounds = form_of_bounds(form, kind, unit)
 

@@ -11,8 +11,9 @@ figure by a change of each cell's share. The deviation follows from the influenc
 one more part, the doubt that comes from cells: a value's place in its cell is not known. The bound of that doubt takes
 each cell's mean to be off by at most a sixth of its width, all in one direction (as of a density that falls in a
 straight line to zero), and so does a condition that cuts a cell; of a quantile, the rows below it by at most a quarter
-of its part's. The doubt may be anywhere within its bound, and its variance is added to that of the noise. Ratios and
-odds ratios have intervals that are symmetric on the scale of logarithms.
+of its part's, and so does a condition that divides a cell's parts. The doubt may be anywhere within its bound, and its
+variance is added to that of the noise. Ratios and odds ratios have intervals that are symmetric on the scale of
+logarithms.
 
 Where noisy counts chose a column's cells (private bins and values), values are drawn from fine cells whose noise no
 measured marginal tells of. Doubts are then of the whole cell, quantiles have intervals that end where a cell does, and
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from mechanisms.column_values import number_text
 from mechanisms.columns import Categorical, Column, Moment, endless_cells, is_chosen
-from mechanisms.conditions import Limit, column_named, limits_of
+from mechanisms.conditions import OF_A_PART, Limit, column_named, limits_of
 from mechanisms.domain import Clique, Domain
 from mechanisms.errors import ConditionError
 from mechanisms.estimate import Estimate
@@ -422,8 +423,7 @@ class _Table:
         influence = present * (self._on(name, below) - level) / mass
         width = max(float(last[i] - first[i]), 1 / unit)
         found = self._deviation(influence)
-        # Rows within the part: of a density that falls to zero, at most a quarter of them lie elsewhere.
-        doubt = RECTANGULAR * float(weights[i]) / 4
+        doubt = RECTANGULAR * OF_A_PART * float(weights[i])
         half = QUANTILE * math.hypot(found.calibrated(LEVEL), doubt)
         ends = tuple(min(max(level + end, 0.0), 1.0) for end in (-half, half))
         low, high = (value_at(end) for end in ends)

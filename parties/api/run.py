@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import tempfile
 import threading
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 
 FLAIM = "flaim"
+logger = logging.getLogger("syncret.api")
 
 
 def prepare(
@@ -184,6 +186,12 @@ class Run:
         self.folder = folder
         self._model = model
         self._types = types or {}
+        self._account: str | None = None
+
+    @property
+    def account(self) -> str | None:
+        """Sentence on what the last ``save`` of a bundle has charged, to whom and with what limit; None before."""
+        return self._account
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -250,8 +258,9 @@ class Run:
 
         A name that ends in .zip is a bundle, as of `syncret bundle`: public files alone. It is charged to the budget of
         the people in the run's table, who are recognised by the rows of ``data``, or are ``population`` or a
-        ``new_population``; or it is ``uncharged``, for the reason given, which the bundle has. Any other name is a copy
-        of the run's folder, as it is, for this machine. Raises StoreError, ConfigError (for a bundle of a local run
+        ``new_population``; or it is ``uncharged``, for the reason given, which the bundle has. ``account`` says what
+        was charged, and so does the log "syncret.api", at level INFO. Any other name is a copy of the run's folder, as
+        it is, for this machine. Raises StoreError, ConfigError (for a bundle of a local run
         without any of these), TypeError, BudgetExceeded.
         """
         out = check_path("path", path)
@@ -264,7 +273,8 @@ class Run:
                 None,
                 None if budget is None else Path(budget),
             )
-            pack_run(self.folder, out, overwrite=overwrite, said=said)
+            self._account = pack_run(self.folder, out, overwrite=overwrite, said=said).entered
+            logger.info("%s: %s", out, self._account)
         else:
             if out.exists():
                 raise StoreError(out, "is there already; expected a new name")

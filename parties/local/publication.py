@@ -7,6 +7,7 @@ is given. Known limits: whoever copies files out of the run's folder is not aske
 """
 
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -141,8 +142,15 @@ class LocalPublication:
             return f"nothing is charged in {path}, which keeps the reason: {said.uncharged}"
         if said.table is None and said.word is None:
             return f"the run is charged already in {path}"
+        known = {each.name for each in budget.datasets()} if path.exists() else set()
         name = budget.charge(self._source(path), self.release, self.submission)
         budget.release(self.release.config, self.submission)
+        limits = "".join(
+            f"; that is their first release, and sets their lifetime limit at epsilon {each.epsilon:g}, delta "
+            f"{each.delta:g}: syncret budget set {shlex.quote(each.name)} sets another"
+            for each in budget.datasets()
+            if each.name not in known
+        )
         release = self.release
         cost = (
             ""
@@ -151,7 +159,7 @@ class LocalPublication:
         )
         return (
             f"the run is charged to population {name} in {path}{cost}, once for all bundles of it; `syncret budget` "
-            "shows what is left"
+            f"shows what is left{limits}"
         )
 
     def _source(self, path: Path) -> TableIdentity:

@@ -9,8 +9,10 @@ from mechanisms.columns import Categorical
 from mechanisms.discretising import widest_width
 from mechanisms.domain import Domain
 from mechanisms.events import noise_deviation
+from mechanisms.origins import origins
 from mechanisms.private_bins import FOUND
 from mechanisms.private_categories import threshold
+from mechanisms.provenance import TABLE
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, Config
 from parties.foundation.errors import ConfigError
@@ -34,6 +36,7 @@ from parties.mpc.planning.validation import check_memory, gigabytes_text, valida
 from parties.observability.heartbeat import duration_text
 from parties.report.attacker import AttackerBound, delta_text, percent, weakness_text
 from parties.report.privacy_text import NOT_PRIVATE_TEXT
+from parties.session.draft_config import DRAFTED_DELTA
 from parties.session.study import Study
 from parties.storage.population_budget import Dataset
 from parties.storage.refresh import A_YEAR
@@ -133,7 +136,7 @@ def make_resource_plan(
         check_flaim(study)
         noise.append(MethodNoise("flaim", *flaim_noise(study, total)))
     warnings = [
-        *filter(None, [delta_text(config.run.delta, total)]),
+        *_delta_warnings(config.run.delta, rows),
         *_columns_alone(config, noise[0].queries),
         *_noise_warnings(noise),
         *_wide_cells(config.domain),
@@ -161,6 +164,13 @@ def make_resource_plan(
         attacker,
         None if flaim_alone else _year(study),
     )
+
+
+def _delta_warnings(delta: float, rows: int | None) -> list[str]:
+    """Returns a warning for a delta that is large for ``rows``; of as many as there may be, none is small enough."""
+    said = delta_text(delta, rows)
+    draft = f" It is the one that every draft has: run.delta = 1e-{len(str(rows))}, say."
+    return [said + (draft if delta == DRAFTED_DELTA else "")] if said else []
 
 
 def _noise_warnings(noise: Sequence[MethodNoise]) -> list[str]:
@@ -202,7 +212,10 @@ def _columns_alone(config: Config, queries: Sequence[CellNoise]) -> list[str]:
 
 
 def _wide_cells(domain: Domain) -> list[str]:
-    """Returns a warning for numeric and date columns with one bin over most of the range, which hides values."""
+    """Returns warnings for numeric and date columns with one bin over most of the range, which hides values."""
+    drafted = {
+        each.column for each in origins(domain) if each.key == "edges" and each.origin == TABLE
+    }
     wide = [
         column.name
         for column in domain.columns
@@ -210,12 +223,19 @@ def _wide_cells(domain: Domain) -> list[str]:
         and len(column.cells.bins) > 1
         and widest_width(column.cells.ranges) > _WIDE_CELL_SHARE
     ]
-    if not wide:
-        return []
-    return [
-        f"one cell has most of the range of {', '.join(wide)}: rows in it come out anywhere between its ends; expected "
-        "closer bounds, or atoms for values that stand for something else, unless few rows are there"
-    ]
+    found = []
+    if others := [name for name in wide if name not in drafted]:
+        found.append(
+            f"one cell has most of the range of {', '.join(others)}: rows in it come out anywhere between its ends; "
+            "expected closer bounds, or atoms for values that stand for something else, unless few rows are there"
+        )
+    if tails := [name for name in wide if name in drafted]:
+        found.append(
+            f"one cell has most of the range of {', '.join(tails)}: the draft made it of the table's few farthest "
+            "values, which come out anywhere between its ends, so that means are rough; closer bounds from a code "
+            "book, if there are any, would help"
+        )
+    return found
 
 
 def _unseen_values(domain: Domain, rows: float, deviation: float) -> list[str]:
@@ -426,7 +446,11 @@ def _forms(sizes: Mapping[str, int], form: str) -> str:
 
 
 def _times(needs: ResourceEstimate) -> str:
-    parts = ", ".join(f"{name} {duration_text(seconds)}" for name, seconds in needs.seconds.items())
+    # Rounded up one by one, short parts would come to more than the whole.
+    parts = ", ".join(
+        f"{name} {duration_text(seconds) if seconds >= 1 else 'under 1 s'}"
+        for name, seconds in needs.seconds.items()
+    )
     total = sum(needs.seconds.values())
     most = total - needs.seconds["estimate"] + needs.estimate_most_s
     return f"about {duration_text(total)} ({parts}); up to {duration_text(most)} if the model grows to its limit"

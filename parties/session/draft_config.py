@@ -32,6 +32,8 @@ _READ = (
     "endings",
 )
 """Keys of a column with values from the table."""
+DRAFTED_DELTA = 1e-5
+"""Delta of every draft, which says nothing of how many rows a table has."""
 _FEW_COLUMNS = 5
 """Maximum number of columns for a workload of all triples; more columns get a workload of pairs."""
 _MOST_PAIRS = 8000

@@ -394,3 +394,15 @@ def test_drafts_of_one_column_load(tmp_path: Path) -> None:
     for seed in range(300, 310):
         domain, _ = there_and_back(ugly(seed)[0])
         assert domain.columns[0].size >= 1
+
+
+@given(
+    st.lists(st.integers(1, 5000), min_size=3, max_size=300),
+    st.sampled_from([1, 7, 300]),
+)
+def test_bounds_of_positive_values_are_positive(values: list[int], shift: int) -> None:
+    """A number of days from 1 on is never drawn as 0; with ``zero`` it may be, as a time from midnight on."""
+    rows = dict(Counter(value + shift - 1 for value in values))
+    assert 0 < shape_of(rows).low <= min(rows)
+    wide = dict.fromkeys(range(1, 401), 5)
+    assert (shape_of(wide).low, shape_of(wide, zero=True).low) == (1, 0)

@@ -398,3 +398,41 @@ def test_columns_of_an_earlier_model_have_a_basis_of_their_own() -> None:
     assert basis(("a", "b", "c"), {("b", "c"), ("a", "c")}) == EARLIER
     assert basis(("a", "b", "c"), {("b", "c")}) == JOINED
     assert basis(("b", "c"), set()) == JOINED
+
+
+def test_a_condition_between_parts_of_a_cell_is_as_doubtful_as_a_quantile() -> None:
+    """Parts have about equal shares, since their ends are rounded: between two cells there is no such doubt."""
+    column = Integer("n", 0, 99, edges=(0, 40, 99), within=(10, 20, 30))
+    domain = Domain((column, Integer("plain", 0, 99, edges=(0, 40, 99))))
+
+    def doubts(where: str) -> list[float]:
+        (limit,) = limits_of(domain, parse_where(where)).values()
+        return [float(doubt) for doubt in limit.doubts]
+
+    assert doubts("n < 40") == [0.0, 0.0]
+    assert doubts("n < 20") == pytest.approx([1 / 16, 0.0])
+    assert doubts("n >= 10") == pytest.approx([1 / 16, 0.0])
+    # In the middle of a part its own doubt is added.
+    assert doubts("n < 15") == pytest.approx([1 / 16 + 1 / 16, 0.0])
+    # A cell without parts has that of its density alone.
+    assert doubts("plain < 20") == pytest.approx([1 / 4, 0.0])
+
+
+def test_shares_of_a_table_whose_parts_are_uneven_are_within_their_intervals() -> None:
+    """With next to no noise, what is off is the place of a part's end: 0.3 of a part, as drafts round it."""
+    column = Integer("n", 0, 999, edges=(0, 500, 999), within=(100, 200, 300, 400))
+    domain = Domain((column,))
+    shares = np.array([0.6, 0.4])
+    model = Model(domain, (("n",),), (-1,), (shares,))
+    known = Knowledge(1e6, {("n",): MarginalError(1.0, 1e-5, 2)})
+    held = []
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        # Real shares of the five parts: equal ones, with ends that were moved by up to 0.3 of a part.
+        moved = np.arange(1, 5) / 5 + rng.uniform(-0.3, 0.3, 4) / 5
+        for end, real in zip((100, 200, 300, 400), moved, strict=True):
+            (one,) = estimates(model, known, parse_question(f"share(n < {end})"))
+            assert isinstance(one.low, float)
+            assert isinstance(one.high, float)
+            held.append(one.low <= 0.6 * real <= one.high)
+    assert 0.93 <= np.mean(held) <= 1.0

@@ -409,7 +409,9 @@ def test_ctrl_c_ends_the_processes_and_leaves_no_folder(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {f"syncret-ports-{os.getuid()}"}
 
 
-def test_ten_lines_go_from_a_table_to_answers_and_rows(tmp_path: Path, folders: Path) -> None:
+def test_ten_lines_go_from_a_table_to_answers_and_rows(
+    tmp_path: Path, folders: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The example of README.md, with its table and a smaller run."""
     df = people()
     config = syncret.draft(df)
@@ -423,13 +425,47 @@ def test_ten_lines_go_from_a_table_to_answers_and_rows(tmp_path: Path, folders: 
     with pytest.raises(syncret.ConfigError, match="uncharged= with the reason"):
         run.save(tmp_path / "run.zip")
     budget = tmp_path / "budget"
-    for _ in range(2):
+    assert run.account is None
+    with caplog.at_level("INFO", "syncret.api"):
         packed = run.save(tmp_path / "run.zip", data=people(), budget=budget, overwrite=True)
+    assert "charged to population table" in run.account
+    assert "sets their lifetime limit at epsilon 10" in run.account
+    assert run.account in caplog.text
+    packed = run.save(tmp_path / "run.zip", data=people(), budget=budget, overwrite=True)
+    assert "lifetime limit" not in run.account
     assert [(d.name, len(d.spending)) for d in OwnerBudget(budget).datasets()] == [("table", 1)]
     again = syncret.load(packed)
     same = again.sample(100, where="age >= 65 and ward in (x, y)", seed=1)
     # Without the table that it was made of, types are the columns' own.
     assert same.astype(some.dtypes.to_dict()).equals(some)
+
+
+def test_a_plan_of_a_draft_says_what_is_the_drafts_own() -> None:
+    """What a draft wrote is no fault of who reads the plan: it is named as the draft's, or not warned of."""
+    rng = np.random.default_rng(1)
+    tail = np.round(np.exp(rng.normal(6, 2, 3000)), 2)
+    drafted = syncret.draft(pd.DataFrame({"cost": tail, "ward": rng.choice(list("AB"), 3000)}))
+    unsaid = syncret.plan(drafted)
+    assert not [w for w in unsaid.warnings if "Delta" in w]
+    (delta,) = [w for w in syncret.plan(drafted, rows=200_000).warnings if "Delta" in w]
+    assert delta.endswith("It is the one that every draft has: run.delta = 1e-6, say.")
+    (own,) = [
+        w
+        for w in syncret.plan(drafted, rows=200_000, changes={"run.delta": 1e-4}).warnings
+        if "Delta" in w
+    ]
+    assert "draft" not in own
+    (wide,) = [w for w in unsaid.warnings if "most of the range" in w]
+    assert "the draft made it of the table's few farthest values" in wide
+    by_hand = drafted.text.replace('from = "table"', 'from = "public: price list"')
+    drafted.text = by_hand
+    (wide,) = [w for w in syncret.plan(drafted).warnings if "most of the range" in w]
+    assert "draft" not in wide
+    # Short parts are not rounded up, so that they do not come to more than the whole.
+    (time,) = [line for line in str(unsaid).splitlines() if line.startswith("time")]
+    total, *parts = [int(n) for n in re.findall(r"(?<!under )\b(\d+) s", time)][:-1]
+    assert sum(parts) <= total + len(parts)
+    assert "under 1 s" in time
 
 
 def test_plan_is_the_commands(tmp_path: Path) -> None:
