@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NoReturn
 
-from parties.api.arguments import check_path
+from parties.api.arguments import check_path, optional_path
 from parties.api.errors import in_terms_of_python
 from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
@@ -67,11 +67,15 @@ def audit(
 
     Raises StoreError if there are no transcripts, TypeError for no path.
     """
+    folder, agreed = (
+        optional_path("certificates", certificates),
+        optional_path("config", config),
+    )
     with unpacked_run(check_path("run", run)) as unpacked:
         found = audit_folder(
             unpacked.folder,
             left_out=unpacked.left_out,
-            certificates=None if certificates is None else Path(certificates),
-            agreed=None if config is None else Path(config),
+            certificates=folder,
+            agreed=agreed,
         )
         return AuditResult(found)

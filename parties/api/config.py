@@ -16,7 +16,7 @@ from mechanisms.draft import draft_domain, draft_of
 from mechanisms.private_draft import draft_with_private_numbers, private_draft
 from mechanisms.reading import as_text
 from mechanisms.source import TableSource
-from parties.api.arguments import type_name
+from parties.api.arguments import check_path, check_text, type_name
 from parties.api.errors import in_terms_of_python
 from parties.config import Config, apply_overrides, config_from_dict, load_config
 from parties.foundation.errors import ConfigError
@@ -41,7 +41,7 @@ def table_of(table: TableLike, *, name: str = "table", ignore_extra: bool = Fals
     if isinstance(table, TableSource):
         return Table(table, ignore_extra)
     if isinstance(table, str | Path):
-        return Table(TableSource(str(table)), ignore_extra)
+        return Table(TableSource(str(check_path("the table", table))), ignore_extra)
     if not _is_frame(table):
         raise TypeError(
             f"the table is {type_name(table)}; expected a DataFrame, the path of a file, or a TableSource"
@@ -78,6 +78,7 @@ def types_of(table: TableLike | Mapping[str, TableLike]) -> Mapping[str, object]
 
 _NAME = "draft"
 _PRIVATE = ("", "all", "numbers", "bins")
+_WORDS_OF_PRIVATE = '"all", "numbers" or "bins", or ""'
 
 
 @dataclass(slots=True)
@@ -132,9 +133,9 @@ def draft(
     (`--private-numbers`), with "bins" no bin (`--private-bins`). Raises DataError; TypeError for an object that is no
     table; ValueError for another word.
     """
-    if private not in _PRIVATE:
-        raise ValueError(f'private = {private!r}; expected "all", "numbers" or "bins", or ""')
-    given = table_of(table, name=name)
+    if check_text("private", private, what=_WORDS_OF_PRIVATE) not in _PRIVATE:
+        raise ValueError(f"private = {private!r}; expected {_WORDS_OF_PRIVATE}")
+    given = table_of(table, name=check_text("name", name, what="a name of the table"))
     if given.read is None:
         drafted = draft_domain(given.source, private_bins=private == "bins")
     else:
@@ -160,7 +161,7 @@ def draft_from_schema(schema: str | Path | Mapping[str, Any], *, name: str = "sc
     if isinstance(schema, str | Path):
         text, _ = read_schema_draft(Path(schema))
     elif isinstance(schema, Mapping):
-        text, _ = schema_draft_text(schema, name)
+        text, _ = schema_draft_text(schema, check_text("name", name, what="a name of the schema"))
     else:
         raise TypeError(
             f"the schema is {type_name(schema)}; expected a Table Schema, or the path of its file"
@@ -177,7 +178,7 @@ def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:
     if isinstance(given, Config):
         return given.override(changes) if changes else given
     if isinstance(given, str | Path):
-        return load_config(Path(given), changes)
+        return load_config(check_path("the config", given), changes)
     document = given.to_dict() if isinstance(given, Draft) else _copied(given)
     apply_overrides(document, changes)
     run = document.setdefault("run", {})
@@ -187,5 +188,7 @@ def config_of(given: ConfigLike, changes: Mapping[str, object]) -> Config:
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of nested tables, so that changes do not affect the caller's."""
+    """Returns a copy of nested tables, so that changes do not affect the caller's. Raises TypeError."""
+    for key in tables:
+        check_text("a key of the config", key, what="a text, such as run")
     return {k: _copied(v) if isinstance(v, Mapping) else v for k, v in tables.items()}

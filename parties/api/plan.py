@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parties.api.arguments import check_whole
+from parties.api.arguments import check_changes, check_number, check_whole
 from parties.api.config import ConfigLike, config_of
 from parties.api.errors import in_terms_of_python
 from parties.foundation.process import memory_bytes
@@ -60,8 +60,11 @@ def plan(
     for name, value in (("rows", rows), ("capacity", capacity)):
         if value is not None:
             check_whole(name, value, least=1)
-    loaded = config_of(config, dict(changes or {}))
-    network = NetworkAssumptions(bandwidth_mbit_s * 1e6 / 8, latency_ms / 1e3)
+    loaded = config_of(config, check_changes(changes))
+    bandwidth = check_number("bandwidth_mbit_s", bandwidth_mbit_s, zero=False)
+    network = NetworkAssumptions(
+        bandwidth * 1e6 / 8, check_number("latency_ms", latency_ms, zero=True) / 1e3
+    )
     return Plan(
         make_resource_plan(
             loaded, rows=rows, capacity=capacity, memory=memory_bytes(), network=network

@@ -27,7 +27,16 @@ from mechanisms.errors import DataError
 from mechanisms.model import Model
 from mechanisms.reading import read_text
 from mechanisms.sdv_metadata import sdv_metadata
-from parties.api.arguments import check_path, check_whole, seed_of
+from parties.api.arguments import (
+    check_changes,
+    check_flag,
+    check_path,
+    check_text,
+    check_whole,
+    names_of,
+    seed_of,
+    type_name,
+)
 from parties.api.config import ConfigLike, TableLike, config_of, table_of, tables_of, types_of
 from parties.api.errors import in_terms_of_python
 from parties.api.estimates import Estimates
@@ -60,6 +69,15 @@ if TYPE_CHECKING:
 
 
 FLAIM = "flaim"
+_WORDS = {
+    "method": f"one of {', '.join((*METHODS, FLAIM))}",
+    "label": "the name of a column",
+    "population": "the name of a population, as `syncret budget` shows it",
+    "new_population": "a name for a population",
+    "uncharged": "the reason, in words",
+}
+MOST_ROWS = 100_000_000
+"""Most rows that are drawn at a time, since they are all in memory."""
 logger = logging.getLogger("syncret.api")
 
 
@@ -239,6 +257,7 @@ class Run:
         each column's distance (0 to 1). Raises ConfigError, DataError, StoreError, TypeError, ExtraMissing.
         """
         require_server_packages("an evaluation")
+        check_flag("ignore_extra", ignore_extra)
         return evaluate_run(self.folder, table_of(real, name="real", ignore_extra=ignore_extra))
 
     @in_terms_of_python
@@ -264,14 +283,23 @@ class Run:
         without any of these), TypeError, BudgetExceeded.
         """
         out = check_path("path", path)
+        check_flag("overwrite", overwrite)
+        check_flag("not_private", not_private)
         if out.suffix == ".zip":
+            for name, word in (
+                ("population", population),
+                ("new_population", new_population),
+                ("uncharged", uncharged),
+            ):
+                if word is not None:
+                    check_text(name, word, what=_WORDS[name])
             said = PublishersWord(
                 None if data is None else table_of(data, name="data", ignore_extra=True),
                 owners_word(population, new_population),
                 uncharged,
                 not_private,
                 None,
-                None if budget is None else Path(budget),
+                None if budget is None else check_path("budget", budget),
             )
             self._account = pack_run(self.folder, out, overwrite=overwrite, said=said).entered
             logger.info("%s: %s", out, self._account)
@@ -335,12 +363,19 @@ class Run:
         from mechanisms.synthetic import synthetic_parts
 
         chosen = seed_of(seed, random_state)
-        if rows is not None:
-            check_whole("rows", rows, least=1)
+        if rows is not None and check_whole("rows", rows, least=1) > MOST_ROWS:
+            raise ValueError(f"rows = {rows!r}; expected at most {MOST_ROWS:,} at a time")
         given, source = None, "like"
         if like is not None:
             read = table_of(like, name="like")
-            given, source = read.read or read_text(read.source), read.source.shown
+            given = read_text(read.source) if read.read is None else read.read
+            source = read.source.shown
+            if not len(given):
+                raise ValueError(
+                    "like has no rows; expected a row for each one that is to be drawn"
+                )
+        if balance is not None:
+            check_text("balance", balance, what="the name of a column")
         options = SampleOptions(rows, where, balance, given, source)
         if options.is_plain:
             parts = synthetic_parts(self._model, rows or 0, seed=chosen)
@@ -451,10 +486,18 @@ def synthesize(
 
     if clients is not None:
         check_whole("clients", clients, least=1)
+    for name, text in (("method", method), ("label", label)):
+        if text is not None:
+            check_text(name, text, what=_WORDS[name])
+    check_text("partition", partition, what=f"one of {', '.join(PARTITIONS)}")
+    check_flag("ignore_extra", ignore_extra)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is {type_name(progress)}; expected a function of a sentence")
+    own = check_changes(changes)
     if target is not None:
-        names = [target] if isinstance(target, str) else list(target)
-        changes = {**(changes or {}), "workload.target": names}
-    given = {"run.epsilon": epsilon, "run.rounds": rounds, **(changes or {})}
+        names = [target] if isinstance(target, str) else names_of("target", target)
+        own["workload.target"] = names
+    given = {"run.epsilon": epsilon, "run.rounds": rounds, **own}
     loaded = config_of(config, overrides_from_options(given))
     if method is None and loaded.algorithm is not None:
         raise ConfigError(
@@ -466,7 +509,8 @@ def synthesize(
     method = METHODS[0] if method is None else method
     with contextlib.ExitStack() as undone:
         # The temporary folder of a run that fails or is stopped is removed as well.
-        temporary = None if out else tempfile.mkdtemp(prefix="syncret-run-")
+        own_folder = None if out is None else check_path("out", out)
+        temporary = None if own_folder else tempfile.mkdtemp(prefix="syncret-run-")
         if temporary is not None:
             undone.callback(shutil.rmtree, temporary, ignore_errors=True)
         read = tables_of(table, ignore_extra=ignore_extra)
@@ -474,7 +518,7 @@ def synthesize(
             read,
             loaded,
             method,
-            out=Path(temporary or out or ""),
+            out=own_folder or Path(temporary or ""),
             clients=clients,
             partition=partition,
             label=label,

@@ -8,6 +8,7 @@ from mechanisms.column_parts import PRIVATE
 from mechanisms.columns import Categorical
 from mechanisms.discretising import widest_width
 from mechanisms.domain import Domain
+from mechanisms.errors import DataError
 from mechanisms.events import noise_deviation
 from mechanisms.origins import origins
 from mechanisms.private_bins import FOUND
@@ -41,6 +42,8 @@ from parties.session.study import Study
 from parties.storage.population_budget import Dataset
 from parties.storage.refresh import A_YEAR
 
+_MOST_ROWS = 10**12
+"""Most rows that a plan is made for."""
 _SUBMIT_BITS_S = 10e6
 """Bandwidth in bit/s: an upload that needs more than this to finish in time gets a warning."""
 _WIDE_CELL_SHARE = 0.5
@@ -107,7 +110,7 @@ def make_resource_plan(
         capacity: number of rows that owners declare; by default their even part of ``rows``.
         memory: memory of a compute server in bytes; None if it is not known.
 
-    Raises ConfigError, also for a method between silos; DataError for a capacity beyond its bound.
+    Raises ConfigError, also for a method between silos; DataError for a capacity or rows beyond their bound.
     """
     if config.algorithm is not None:
         raise ConfigError(
@@ -116,6 +119,8 @@ def make_resource_plan(
             "is of a run between silos; expected one of DistAIM or FLAIM. What it takes is in the report of syncret "
             f"run with a table like the silos' (syncret demo --config {config.source} --table FILE invents one)",
         )
+    if rows is not None and rows > _MOST_ROWS:
+        raise DataError(f"a table of {rows} rows; expected at most {_MOST_ROWS:,}")
     study = Study.of(config)
     workload, schedule = study.workload, validate_run(study)
     check_memory(config, server_memory(study, 0), "compute server 0", memory=memory)
