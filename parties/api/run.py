@@ -58,7 +58,7 @@ from parties.report.document import items, optional, tables
 from parties.report.evaluation import Evaluation, evaluate_run
 from parties.report.knowledge import condition_share, run_knowledge
 from parties.report.model import RunReport
-from parties.session.model_files import SampleOptions, conditional_sample, load_model
+from parties.session.model_files import MOST_ROWS, SampleOptions, conditional_sample, load_model
 from parties.session.owner import Table, table_name
 from parties.session.result_digests import TABLE_FILE
 from parties.storage.files import disk_errors
@@ -76,8 +76,6 @@ _WORDS = {
     "new_population": "a name for a population",
     "uncharged": "the reason, in words",
 }
-MOST_ROWS = 100_000_000
-"""Most rows that are drawn at a time, since they are all in memory."""
 logger = logging.getLogger("syncret.api")
 
 

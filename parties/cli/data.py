@@ -292,6 +292,7 @@ def sample(
     require_server_packages("syncret data sample")
     from parties.report.knowledge import condition_share, share_text
     from parties.session.model_files import (
+        MOST_ROWS,
         SampleOptions,
         load_model,
         with_plain_format,
@@ -300,6 +301,8 @@ def sample(
 
     if (rows is None) == (like is None):
         raise click.UsageError("give either -n, the number of rows, or --like, a file with them")
+    if rows is not None and rows > MOST_ROWS:
+        raise click.UsageError(f"-n {rows} is too much; expected at most {MOST_ROWS:,} at a time")
     given = None if like is None else read_text(like)
     options = SampleOptions(rows, where, balance, given, str(like))
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed

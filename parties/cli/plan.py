@@ -32,7 +32,7 @@ from parties.mpc.planning.resources import NetworkAssumptions
 @click.option(
     "--memory",
     "memory_gb",
-    type=NumberRange(0, min_open=True),
+    type=NumberRange(0, max=1e9, min_open=True),
     default=None,
     metavar="GB",
     help="Memory of a compute server; by default this host's.",

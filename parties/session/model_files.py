@@ -60,6 +60,10 @@ def unpacked_bytes(folder: Path) -> int:
         return 0
 
 
+MOST_ROWS = 100_000_000
+"""Most rows that are drawn at a time, since their codes are all in memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
     """Rows to draw: ``rows`` of them, under a condition, balanced over a column, or like those of a table.

@@ -11,13 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
 
 import syncret
 from mechanisms.errors import MechanismError
+from parties.cli.main import cli
+from parties.cli.runtime import run_command_line
 from parties.foundation.errors import PartyError
+from parties.foundation.exit_codes import Status
 
 ROWS = 120
 WRONG: dict[str, Any] = {
@@ -103,3 +107,44 @@ def _check(call: Callable[..., object], arguments: dict[str, Any], parameter: st
         assert ours, (parameter, error, where)
         assert not WITHIN.search(str(error)), (parameter, str(error))
         assert len(str(error)) > 15, (parameter, str(error))
+
+
+WRONG_TEXTS = ("", "-1", "nan", "1e400", "/", "/dev/null", "a,b", "[", "=", "0", "9" * 20, "{}")
+
+
+@pytest.mark.parametrize("command", ["plan", "data sample", "data estimate", "audit", "data draft"])
+def test_wrong_options_end_in_words(
+    usual: Any,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every option of the commands that read, with texts that are none of its values: no defect of the program."""
+    monkeypatch.chdir(tmp_path)
+    usual["plan"][1]["config"].write("draft.toml")
+    people().to_csv("table.csv", index=False)
+    saved = str(usual["load"][1]["run"])
+    right = {
+        "plan": ["draft.toml"],
+        "data sample": [saved, "-n", "3", "--out", "rows.csv"],
+        "data estimate": [saved, "count"],
+        "audit": [saved],
+        "data draft": ["table.csv"],
+    }[command]
+    found: click.Command = cli
+    for name in command.split():
+        assert isinstance(found, click.Group)
+        inner = found.get_command(click.Context(found), name)
+        assert inner is not None
+        found = inner
+    for option in found.params:
+        if not isinstance(option, click.Option) or option.is_flag:
+            continue
+        for text in WRONG_TEXTS:
+            name = option.opts[0]
+            given = [f"{name}={text}"] if name.startswith("--") else [name, text]
+            status = run_command_line(cli, [*command.split(), *right, *given])
+            said = capsys.readouterr().err
+            assert status != Status.DEFECT, (given, said)
+            assert not WITHIN.search(re.sub(r"--[a-z-]+", "", said)), (given, said)
