@@ -22,7 +22,6 @@ from parties.config.refresh import (
     EarlierModel,
     check_same_columns,
     earlier_model,
-    write_earlier,
 )
 from parties.config.schema import (
     ALWAYS,
@@ -129,5 +128,4 @@ __all__ = [
     "load_config",
     "named_files",
     "overrides_from_options",
-    "write_earlier",
 ]

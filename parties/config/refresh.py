@@ -22,7 +22,6 @@ from mechanisms.errors import MechanismError
 from mechanisms.model import MARGINALS_FILE, TREE_FILE, Model
 from mechanisms.resolving import unmeasured
 from parties.foundation.errors import ConfigError
-from parties.storage.files import write_atomic
 
 if TYPE_CHECKING:
     from parties.config.config import Config
@@ -98,13 +97,6 @@ def earlier_model(config: Config) -> EarlierModel | None:
         )
     check_same_columns(config, found)
     return found
-
-
-def write_earlier(earlier: EarlierModel, folder: Path) -> None:
-    """Writes the model beside a configuration in ``folder``, where ``earlier_model`` finds it. Raises StoreError."""
-    (folder / START_FOLDER).mkdir(exist_ok=True)
-    for name, data in earlier.files.items():
-        write_atomic(folder / START_FOLDER / name, data)
 
 
 _KEYS = {"form": "format", "private": "values"}

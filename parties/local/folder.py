@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parties.config import Config, earlier_model, write_earlier
+from parties.config import Config, earlier_model
 from parties.foundation.errors import StoreError
 from parties.foundation.untrusted_text import parse_json
+from parties.session.result_digests import write_earlier
 from parties.storage.files import disk_errors, write_atomic, write_json
 
 SERVER_FOLDERS = ("0", "1", "2")

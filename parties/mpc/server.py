@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import AimResult, Estimator
-from parties.config import CertificateFiles, Config, earlier_model, write_earlier
+from parties.config import CertificateFiles, Config, earlier_model
 from parties.foundation.errors import StoreError
 from parties.mpc.computation import compute
 from parties.mpc.estimation import LEAD, make_estimator
@@ -40,7 +40,7 @@ from parties.observability.events import Progress
 from parties.observability.heartbeat import Heartbeat
 from parties.observability.status import RunInfo, RunStatus
 from parties.session.operator_commands import OperatorCommands
-from parties.session.result_digests import TABLE_FILE, ResultDigests, result_digests
+from parties.session.result_digests import TABLE_FILE, ResultDigests, result_digests, write_earlier
 from parties.session.study import Study
 from parties.storage.user_paths import registry_path
 from protocols.context import Context, root_path

@@ -21,7 +21,7 @@ from pathlib import Path
 import tomli_w
 
 from mechanisms.errors import MechanismError
-from parties.config import Config, EarlierModel, config_from_dict, load_config, write_earlier
+from parties.config import Config, EarlierModel, config_from_dict, load_config
 from parties.config.provenance import check_confirmed
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import ConfigError, PartyError
@@ -34,6 +34,7 @@ from parties.mpc.planning.validation import validate_run
 from parties.service.identity import ServiceIdentity
 from parties.service.start_files import MAX_START_BYTES, checked_start, encoded_start
 from parties.service.studies import DISTAIM, FLAIM, StoredProposal
+from parties.session.result_digests import write_earlier
 from parties.session.study import Study
 from parties.storage.files import create, disk_errors, write_atomic
 

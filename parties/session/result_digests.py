@@ -1,4 +1,4 @@
-"""Digests of a run's published results: the synthetic table, the model, and the number of rows.
+"""Digests of a run's published results (synthetic table, model, number of rows), and the files of an earlier model.
 
 Servers record ``ResultDigests`` in their transcripts and exchange them. All values here are public.
 """
@@ -8,8 +8,8 @@ import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from parties.config.refresh import files_digest
-from parties.storage.files import disk_errors
+from parties.config.refresh import START_FOLDER, EarlierModel, files_digest
+from parties.storage.files import disk_errors, write_atomic
 from protocols import fields
 from protocols.fields import Fields
 
@@ -69,3 +69,10 @@ def model_digest(folder: Path) -> str:
             path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
         )
     return files_digest({name: table_digest(folder / name) for name in names})
+
+
+def write_earlier(earlier: EarlierModel, folder: Path) -> None:
+    """Writes the model beside a configuration in ``folder``, where ``earlier_model`` finds it. Raises StoreError."""
+    (folder / START_FOLDER).mkdir(exist_ok=True)
+    for name, data in earlier.files.items():
+        write_atomic(folder / START_FOLDER / name, data)

@@ -1,4 +1,4 @@
-"""What a refresh measures, beside the earlier model: changes are noticed, and noise alone is none.
+"""Marginals that a refresh measures, beside the earlier model: changes are noticed, and noise alone is none.
 
 Statistical tests are seeded. With the right earlier model a run says of no marginal that it changed, in 95 of 100 runs;
 400 runs are refused with a chance of 1e-3 if 5 % became 9 %. The control is a bound without its tail.

@@ -441,7 +441,7 @@ def test_ten_lines_go_from_a_table_to_answers_and_rows(
 
 
 def test_a_plan_of_a_draft_says_what_is_the_drafts_own() -> None:
-    """What a draft wrote is no fault of who reads the plan: it is named as the draft's, or not warned of."""
+    """A draft's own values are no fault of who reads the plan: they are named as the draft's, or not warned of."""
     rng = np.random.default_rng(1)
     tail = np.round(np.exp(rng.normal(6, 2, 3000)), 2)
     drafted = syncret.draft(pd.DataFrame({"cost": tail, "ward": rng.choice(list("AB"), 3000)}))
