@@ -53,6 +53,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     study = StudyRecord("5a" * 32, "distaim", "stays", "alpha", at, StudyState.FINISHED, at)
     (folder / "model").mkdir(parents=True)
     for name in (TRANSCRIPT_FILE, *RESULT_FILES):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     for name in ("store/store.sqlite", "ledger.json", "../tls/own.key"):
         (folder / name).parent.mkdir(exist_ok=True)
