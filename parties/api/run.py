@@ -52,6 +52,7 @@ from parties.local.folder import RunFolder
 from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
 from parties.local.publication import PublishersWord
+from parties.local.recorded_tables import record_tables
 from parties.local.request import METHODS, Trial, TrialRequest
 from parties.observability.events import Event, Progress
 from parties.report.document import items, optional, tables
@@ -106,11 +107,13 @@ def prepare(
         )
         trial = trial_from_tables(table, config, request)
         folder = open_flaim_folder(trial, out)
+        record_tables(folder.path, trial.config, table)
         return trial, folder, partial(run_flaim, trial, folder)
     trial = trial_from_tables(
         table, config, TrialRequest(method, dataset, clients, partition, label, seed)
     )
     folder = open_method_folder(trial, out)
+    record_tables(folder.path, trial.config, table)
     return trial, folder, partial(run_method, trial, folder)
 
 

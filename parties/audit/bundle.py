@@ -6,7 +6,8 @@ synthetic.csv; and the documents for readers of the table (`parties.audit.checks
 trusted: all members are plain files with plain names; only members in the places above are unpacked, no name comes
 twice, and no more than MAX_BYTES bytes and MAX_FILES files, counted while unpacking. A zip file has its members one
 behind the other and nothing between them, so that every program reads the same of it. All files in a bundle are public;
-keys are never put into one.
+keys are never put into one. Results of a run between silos have no fixed names: they are the files at the top that
+report.json lists, and an audit holds them against the digests that the server recorded.
 """
 
 import contextlib
@@ -19,13 +20,14 @@ import tempfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from parties.config import START_FOLDER
 from parties.foundation.errors import StoreError
+from parties.foundation.untrusted_text import parse_json
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.files import atomic_replacement, disk_errors
 
@@ -304,6 +306,7 @@ def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> tupl
     left, seen = MAX_BYTES, set[str]()
     others: list[tuple[str, ...]] = []
     root: PurePosixPath | None = None
+    loose = list[str]()
     for number, member in enumerate(members):
         if number >= MAX_FILES:
             raise StoreError(
@@ -316,6 +319,10 @@ def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> tupl
             raise StoreError(path, f"has {'/'.join(parts)[:60]!r} twice")
         seen.add(name)
         target_parts = _target_path(parts)
+        if target_parts is None and len(parts) == 1:
+            left -= _copy(path, member, folder / parts[0], left)
+            loose.append(parts[0])
+            continue
         if target_parts is None:
             others.append(parts)
             continue
@@ -328,10 +335,25 @@ def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> tupl
             target.parent.mkdir(exist_ok=True)
         left -= _copy(path, member, target, left)
     within = () if root is None else root.parts
+    kept = () if within else _listed_results(folder)
+    for name in loose:
+        if name not in kept:
+            (folder / name).unlink()
+            others.append((name,))
     return tuple(
         "/".join(parts[len(within) :] if parts[: len(within)] == within else parts)
         for parts in others
     )
+
+
+def _listed_results(folder: Path) -> Sequence[object]:
+    """Returns the files that the report of a run between silos lists; nothing for another report."""
+    try:
+        report = parse_json((folder / REPORT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ()
+    listed = report.get("files") if isinstance(report, dict) else None
+    return listed if isinstance(listed, list) else ()
 
 
 def _safe_components(path: Path, member: ArchiveMember) -> tuple[str, ...]:

@@ -12,14 +12,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parties.audit.bundle import PACKAGE, check_bundle_path, public_files, write_bundle
+from parties.audit.checks.contents import is_work
 from parties.audit.checks.documents import BundledFile, datapackage, documents
 from parties.config import START_FOLDER, Config, check_terms, earlier_model, load_config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.local.publication import LocalPublication, PublishersWord, is_local_run
+from parties.methods.federated_report import render as render_silos
 from parties.report.document import read_document
 from parties.report.model import check_report
 from parties.report.privacy_text import ACCOUNT
-from parties.report.public import LEFT_OUT, measured_config, public_page, public_report
+from parties.report.public import (
+    LEFT_OUT,
+    measured_config,
+    public_page,
+    public_report,
+    without_real,
+)
 from parties.storage.files import disk_errors
 
 _CONFIG, _REPORT, _PAGE = "config.toml", "report.json", "report.html"
@@ -55,18 +63,11 @@ def pack_run(
         said: what its maker says of the people in the table, of a run on one machine, whose budget pays.
         fetched: True for files that three servers gave: that is no run on one machine, whatever its report says.
 
-    Raises ConfigError for a run between silos, without the word that a run on one machine needs, and with one that
-    another run does not need; StoreError if something is missing, ``out`` exists (unless ``overwrite``) or nobody can
-    tell who pays; BudgetExceeded.
+    A run between silos has no schema, card, terms and data package. Raises ConfigError without the word that a run on
+    one machine needs, and with one that another run does not need; StoreError if something is missing, ``out`` exists
+    (unless ``overwrite``) or nobody can tell who pays; BudgetExceeded.
     """
     loaded = load_config(config or _config_of(run))
-    if loaded.silos is not None:
-        raise ConfigError(
-            loaded.source,
-            "silos",
-            "is of a run between silos, whose folder is what an auditor reads: syncret audit takes it as it is; "
-            "expected a run of DistAIM or FLAIM",
-        )
     report = read_document(run / _REPORT, "report")
     check_bundle_path(out, overwrite=overwrite)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
@@ -75,6 +76,14 @@ def pack_run(
         publication = _publication(run, loaded, report, said=said, exact=real_figures)
     if publication is not None and report is not None:
         report = {**report, ACCOUNT: publication.account}
+    if loaded.silos is not None:
+        if terms is not None:
+            raise ConfigError(
+                loaded.source, "silos", f"is of a run between silos; expected no --terms {terms}"
+            )
+        files |= _results_of_silos(run, report)
+        texts = _texts_of_silos(run, loaded, report or {}, real_figures=real_figures)
+        return _written(files, texts, out, overwrite=overwrite, publication=publication)
     published = {}
     if report and not real_figures:
         published = dict(_public_report(loaded, run, report))
@@ -86,16 +95,7 @@ def pack_run(
         files.pop(_PAGE, None)
     released = measured_config(loaded, run).domain
     made = documents(loaded, report, terms=_terms(terms, loaded), domain=released)
-    texts = published | made
-    # Paths of keys and certificates, a server's cluster and an owner's proxy are not for publication.
-    own: dict[str, object] = {"tls": None, "compute": None, "network": None}
-    # What the servers gave lies beside it; the digest is the configuration's.
-    given = (run / START_FOLDER).is_dir()
-    earlier = earlier_model(replace(loaded, base=run.resolve()) if given else loaded)
-    if earlier is not None:
-        own["refresh.model"] = None
-        texts |= {f"{START_FOLDER}/{name}": data for name, data in earlier.files.items()}
-    texts[_CONFIG] = loaded.override(own).resolved_toml().encode()
+    texts = published | made | _public_config(run, loaded)
     packed = [
         BundledFile(name, len(text), hashlib.sha256(text).hexdigest())
         for name, text in texts.items()
@@ -107,9 +107,57 @@ def pack_run(
             if name not in texts
         ]
     texts[PACKAGE] = datapackage(loaded, report, packed)
+    return _written(files, texts, out, overwrite=overwrite, publication=publication)
+
+
+def _written(
+    files: Mapping[str, Path],
+    texts: Mapping[str, bytes],
+    out: Path,
+    *,
+    overwrite: bool,
+    publication: LocalPublication | None,
+) -> PackedRun:
+    """Charges the publication and writes the bundle."""
     # The charge comes before anything can leave the machine.
     entered = "" if publication is None else publication.enter()
     return PackedRun(write_bundle(files, out, documents=texts, overwrite=overwrite), entered)
+
+
+def _public_config(run: Path, config: Config) -> dict[str, bytes]:
+    """Returns config.toml for publication, and the files of the earlier model that it names."""
+    # Paths of keys and certificates, a server's cluster and an owner's proxy are not for publication.
+    own: dict[str, object] = {"tls": None, "compute": None, "network": None}
+    texts = dict[str, bytes]()
+    # What the servers gave lies beside it; the digest is the configuration's.
+    given = (run / START_FOLDER).is_dir()
+    earlier = earlier_model(replace(config, base=run.resolve()) if given else config)
+    if earlier is not None:
+        own["refresh.model"] = None
+        texts |= {f"{START_FOLDER}/{name}": data for name, data in earlier.files.items()}
+    texts[_CONFIG] = config.override(own).resolved_toml().encode()
+    return texts
+
+
+def _results_of_silos(run: Path, report: Mapping[str, object] | None) -> dict[str, Path]:
+    """Returns the files that the server of silos made, by name. Raises StoreError if one is not there."""
+    listed = None if report is None else report.get("files")
+    if not isinstance(listed, list):
+        raise StoreError(run / _REPORT, "lists no files; expected what a run between silos wrote")
+    found = {str(name): run / str(name) for name in listed}
+    for name, path in found.items():
+        if path.parent != run or is_work(name) or not path.is_file():
+            raise StoreError(path, f"is no result of this run; expected what {_REPORT} lists")
+    return found
+
+
+def _texts_of_silos(
+    run: Path, config: Config, report: Mapping[str, object], *, real_figures: bool
+) -> dict[str, bytes]:
+    """Returns the configuration, report and page of a run between silos, as they are published."""
+    published = report if real_figures else without_real(report)
+    page = render_silos(published).encode()
+    return {_REPORT: _json(published), _PAGE: page, **_public_config(run, config)}
 
 
 def _publication(
@@ -121,7 +169,7 @@ def _publication(
     exact: bool,
 ) -> LocalPublication | None:
     """Returns the publication of a run on one machine, None for another one. Raises ConfigError."""
-    if is_local_run(run, report or {}):
+    if is_local_run(run, config, report or {}):
         own = run / _CONFIG
         if own.is_file() and load_config(own).digest() != config.digest():
             raise ConfigError(

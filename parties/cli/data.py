@@ -470,12 +470,13 @@ def bundle(
     In it are the synthetic table with its schema, a model card, terms of use and a data package that lists it all; the
     model, to draw more rows from (syncret data sample); the report; and what an audit reads (syncret audit):
     transcripts, certificates and configuration. No keys. The servers' transcripts have to be in RUN/transcripts by
-    then, as party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. Of a
-    run between silos no bundle is made: an auditor takes its folder. Figures that a trial computed from its real table
-    are taken out of the report.
+    then, as party-0.jsonl to party-2.jsonl; of FLAIM, RUN may be the server's own folder. Central AIM has none. A
+    bundle of a run between silos has its results, its report and what an audit reads, without schema, model card, terms
+    and data package. Figures that a trial computed from its real table are taken out of the report.
 
     What leaves this machine of a run on one machine is a release like any other, and is charged to the budget of the
-    people in its table, once: give --data, --population or --new-population; or --uncharged with the reason.
+    people in its table, once: give --data, the table of the run, --population or --new-population; or --uncharged with
+    the reason.
     """
     from parties.audit.packing import pack_run
     from parties.local.publication import PublishersWord

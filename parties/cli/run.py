@@ -44,6 +44,7 @@ from parties.local.children import Children, start_held_children
 from parties.local.folder import RunFolder, default_run_folder
 from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
+from parties.local.recorded_tables import record_tables
 from parties.local.request import DISTAIM, METHODS, TrialRequest
 from parties.report.model import excluded_text
 from parties.session.owner import Table, table_name
@@ -322,6 +323,7 @@ def run_trial(
     try:
         trial = trial_from_tables(table, config, request)
         folder = open_method_folder(trial, run_folder)
+        record_tables(folder.path, trial.config, table)
         method = partial(run_method, trial, folder, children=children)
         report = run_trial_in_folder(
             trial, folder, method, rounds=config.run.rounds, goes_on=distaim

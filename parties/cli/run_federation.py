@@ -22,6 +22,7 @@ from parties.local.federated import SiloSplit, load_silos_trial, open_silos_fold
 from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
 from parties.local.methods import trial_from_tables
 from parties.local.partition import PARTITIONS
+from parties.local.recorded_tables import record_tables
 from parties.methods.flaim.settings import PAIRS, settings_of
 from parties.session.owner import Table
 
@@ -61,6 +62,7 @@ def _run_flaim(request: FederationRequest) -> None:
     )
     trial = trial_from_tables(request.table, config, asked)
     folder = open_flaim_folder(trial, request.out, simulate=simulate)
+    record_tables(folder.path, trial.config, request.table)
     settings = settings_of(trial.config)
     method = partial(run_flaim, trial, folder, simulate=simulate, processes=given["processes"])
     rounds = last_round(settings, settings.schedule(len(settings.common(trial.workload))))
@@ -75,6 +77,7 @@ def _run_silos(request: FederationRequest) -> None:
     split = SiloSplit(given["clients"], given["beta"], given["label"], given["by"], request.seed)
     trial = load_silos_trial(config, request.table, split)
     folder = open_silos_folder(trial, request.out)
+    record_tables(folder.path, trial.config, request.table)
     report = run_in_folder(
         folder,
         partial(run_silos_trial, trial, folder, processes=given["processes"]),

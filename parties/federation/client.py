@@ -189,18 +189,9 @@ def with_epsilon(release: Release, epsilon: float) -> Release:
     return replace(release, rho=epsilon**2 / 2, epsilon=epsilon, accountant=APPROXIMATE)
 
 
-def silo_participation(
-    config: Config, plan: AlgorithmPlan, table: TextTable
-) -> Participation[SiloSession]:
-    """Returns the participation of a silo with ``table`` in the run of ``plan``. Raises ConfigError, DataError."""
-    config.check_rows(len(table))
-    check_silos(config, plan)
+def silo_release(config: Config, plan: AlgorithmPlan) -> Release:
+    """Returns the maximum release of a silo's table by participation in the run of ``plan``: the whole run."""
     run = config.run
-
-    def session(context: SiloContext, ledger: Ledger, own: OwnClientKey | None) -> SiloSession:
-        silo, server = plan.silo(table, context, ledger), config.require_federation().server
-        return SiloSession(config, silo, server=server, random_bytes=secrets.token_bytes, own=own)
-
     release = Release(
         config=config.digest(),
         run=run.id,
@@ -211,12 +202,24 @@ def silo_participation(
         unit=person_or_row(config),
     )
     if not plan.private:
-        release = replace(release, rho=math.inf, epsilon=math.inf)
-    elif not plan.rho:
-        release = with_epsilon(release, run.epsilon)
+        return replace(release, rho=math.inf, epsilon=math.inf)
+    return release if plan.rho else with_epsilon(release, run.epsilon)
+
+
+def silo_participation(
+    config: Config, plan: AlgorithmPlan, table: TextTable
+) -> Participation[SiloSession]:
+    """Returns the participation of a silo with ``table`` in the run of ``plan``. Raises ConfigError, DataError."""
+    config.check_rows(len(table))
+    check_silos(config, plan)
+
+    def session(context: SiloContext, ledger: Ledger, own: OwnClientKey | None) -> SiloSession:
+        silo, server = plan.silo(table, context, ledger), config.require_federation().server
+        return SiloSession(config, silo, server=server, random_bytes=secrets.token_bytes, own=own)
+
     return Participation(
         digest=plan_digest(plan),
-        release=release,
+        release=silo_release(config, plan),
         session=session,
         facts=lambda tally, ledger: {"guarantee": plan.guarantee},
         guarantee=lambda ledger: (plan.guarantee,),

@@ -2,6 +2,7 @@
 
 A run itself is free: its owner holds the whole table. ``LocalPublication`` charges the population of the table when a
 bundle is made of the run, by the table's rows or its owner's word, and once for a run, however many bundles are made.
+A table is held against the record of the run (`parties.local.recorded_tables`).
 To charge nothing takes a reason in so many words, which the bundle and the budget's file keep. Secret: the table, if it
 is given. Known limits: whoever copies files out of the run's folder is not asked; a wrong word is trusted.
 """
@@ -13,8 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parties.config import Config
+from parties.federation.client import silo_release
 from parties.foundation.errors import ConfigError
+from parties.local.recorded_tables import check_recorded
+from parties.methods.federated_report import SILOS_TRIAL_TRUST
 from parties.methods.flaim.settings import flaim_release
+from parties.methods.registry import plan_of
 from parties.mpc.planning.budget import distaim_release
 from parties.report.model import TRIAL_TRUST
 from parties.report.privacy_text import is_private
@@ -31,6 +36,8 @@ from parties.storage.user_paths import budget_path
 _LABEL = b"syncret local run 1\n"
 _EXACT_LABEL = b"syncret local run with real figures 1\n"
 _MARK = "run.json"
+_NOTHING_PUBLISHED = "nothing was published"
+_SILOS_TRANSCRIPT = Path("transcripts") / "server.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +59,25 @@ class PublishersWord:
     budget: Path | None = None
 
 
-def is_local_run(run: Path, report: Mapping[str, object]) -> bool:
+def is_local_run(run: Path, config: Config, report: Mapping[str, object]) -> bool:
     """True for the folder of a run on one machine, by its mark or its report."""
-    trust = report.get("trust")
-    says = "not_private" in report or (isinstance(trust, list) and TRIAL_TRUST in trust)
+    trust, silos = report.get("trust"), config.silos is not None
+    sentence = SILOS_TRIAL_TRUST if silos else TRIAL_TRUST
+    # Each run between silos lists its parts without a guarantee there.
+    figures = "utility" if silos else "not_private"
+    listed = figures in report and (not silos or bool(report[figures]))
+    says = listed or (isinstance(trust, list) and sentence in trust)
     return says or (run / _MARK).is_file()
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPublication:
-    """A ``release`` of a local run, known as ``submission``, its key of a ``person``, and its maker's word."""
+    """A ``release`` of the local run of ``config`` in a folder, known as ``submission``, and its maker's word."""
 
+    run: Path
+    config: Config
     release: Release
     submission: str
-    person: Sequence[str]
     said: PublishersWord
 
     @classmethod
@@ -83,7 +95,7 @@ class LocalPublication:
         Raises ConfigError if its maker does not say who pays, or that a run without a guarantee may be published.
         """
         release, submission = local_release(config, report), local_submission(run, config, exact)
-        found = cls(release, submission, config.run.person or (), said)
+        found = cls(run, config, release, submission, said)
         charged_whole = exact and said.uncharged is None
         if (found.release.not_private or charged_whole) and not said.not_private:
             raise ConfigError(
@@ -131,7 +143,8 @@ class LocalPublication:
     def enter(self) -> str:
         """Charges the population, or records that nothing is charged; returns a sentence. May be repeated.
 
-        Raises BudgetExceeded; StoreError if nobody can tell whose table it is; DataError if it cannot be read.
+        Raises BudgetExceeded; ConfigError for a table of another run; StoreError if nobody can tell whose table it is;
+        DataError if it cannot be read.
         """
         said, path = self.said, budget_path(self.said.budget)
         budget = OwnerBudget(path)
@@ -143,7 +156,12 @@ class LocalPublication:
         if said.table is None and said.word is None:
             return f"the run is charged already in {path}"
         known = {each.name for each in budget.datasets()} if path.exists() else set()
-        name = budget.charge(self._source(path), self.release, self.submission)
+        table, unknown = said.table, ""
+        if table is not None:
+            unknown = check_recorded(self.run, self.config, table, path)
+        name = budget.charge(
+            self._source(path), self.release, self.submission, refused=_NOTHING_PUBLISHED
+        )
         budget.release(self.release.config, self.submission)
         limits = "".join(
             f"; that is their first release, and sets their lifetime limit at epsilon {each.epsilon:g}, delta "
@@ -159,15 +177,19 @@ class LocalPublication:
         )
         return (
             f"the run is charged to population {name} in {path}{cost}, once for all bundles of it; `syncret budget` "
-            f"shows what is left{limits}"
+            f"shows what is left{limits}{f'; {unknown}' if unknown else ''}"
         )
+
+    @property
+    def _person(self) -> Sequence[str]:
+        return self.config.run.person or ()
 
     def _source(self, path: Path) -> TableIdentity:
         table, word = self.said.table, self.said.word
         if table is None:
             return TableIdentity(None, word=word)
         key = SketchKey.beside(path)
-        sketch = KeyedSketch(key, make_sketch(table.as_written(), key, self.person))
+        sketch = KeyedSketch(key, make_sketch(table.as_written(), key, self._person))
         if table.read is not None:
             return TableIdentity(None, sketch=sketch, word=word)
         return replace(TableIdentity.of_file(Path(table.source.location), word=word), sketch=sketch)
@@ -175,7 +197,9 @@ class LocalPublication:
 
 def local_release(config: Config, report: Mapping[str, object]) -> Release:
     """Returns the release of a run on one machine, in full: the whole run. Raises ConfigError."""
-    if config.flaim is not None and not config.parties:
+    if config.silos is not None:
+        whole = silo_release(config, plan_of(config))
+    elif config.flaim is not None and not config.parties:
         whole = flaim_release(config)
     else:
         whole = distaim_release(Study.of(config))
@@ -190,9 +214,13 @@ def _without_guarantee(release: Release) -> Release:
 def local_submission(run: Path, config: Config, exact: bool = False) -> str:
     """Returns the name of a run by its result: its model or, without one, its table. Raises StoreError.
 
-    With ``exact`` figures it is another release.
+    A run between silos is known by its transcript, which has the digests of its results. With ``exact`` figures it is
+    another release.
     """
     model = run / MODEL_FOLDER
-    result = model_digest(model) if model.is_dir() else table_digest(run / TABLE_FILE)
+    if config.silos is not None:
+        result = table_digest(run / _SILOS_TRANSCRIPT)
+    else:
+        result = model_digest(model) if model.is_dir() else table_digest(run / TABLE_FILE)
     label = _EXACT_LABEL if exact else _LABEL
     return hashlib.sha256(label + bytes.fromhex(config.digest() + result)).hexdigest()

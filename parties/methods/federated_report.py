@@ -16,7 +16,13 @@ from mechanisms.origins import counted_in_words
 from parties.config import PERSON, Config
 from parties.federation.sum_parameters import corrupt_silos, is_malicious, silos_section
 from parties.report.model import NOT_PRIVATE, TRIAL_TRUST
-from parties.report.privacy_text import MASKED, report_header, transcript_end, unit_trust
+from parties.report.privacy_text import (
+    MASKED,
+    account_text,
+    report_header,
+    transcript_end,
+    unit_trust,
+)
 from parties.report.render import HtmlTable, page_templates
 from parties.storage.files import write_atomic
 
@@ -27,7 +33,7 @@ NO_GUARANTEE = (
 _PAGES = page_templates(__file__)
 SILOS_HEADER = ("study", "configuration", "ended", "version", "provenance", "edition")
 """Facts of `parties.report.privacy_text.ReportHeader` that the report of a run between silos has."""
-_TRIAL = TRIAL_TRUST.replace("all three servers and all owners", "server and silos")
+SILOS_TRIAL_TRUST = TRIAL_TRUST.replace("all three servers and all owners", "server and silos")
 
 
 def silos_report(
@@ -108,7 +114,7 @@ def trust_of(config: Config, *, private: bool, charged: bool, trial: bool) -> li
         f"Every sum was taken by secure aggregation, over {section.minimum} silos or more: the server saw sums and no "
         f"silo's part of them, {kind}, with up to {corrupt_silos(config, clients)} of the silos in league with it."
     )
-    tried = [_TRIAL] if trial else []
+    tried = [SILOS_TRIAL_TRUST] if trial else []
     if not private:
         return [NO_GUARANTEE, held, *tried]
     seen = "Each silo added its part of the noise before anything was sent: the server saw no sum without noise."
@@ -133,6 +139,7 @@ def render(report: Mapping[str, Any]) -> str:
         title=f"{report['dataset']}: {report['method']}",
         report=report,
         no_guarantee=NO_GUARANTEE,
+        account=account_text(report),
         not_private=NOT_PRIVATE,
         tiles=_tiles(report),
         tables=[(heading, HtmlTable(heads, rows)) for heading, heads, rows in report["tables"]],

@@ -79,6 +79,8 @@ another accountant than zCDP's, each of which implies zCDP; ``declined`` has rel
 Older files have none of them, and get them when they are opened.
 """
 _JOIN = " and "
+NOTHING_SENT = "nothing was sent"
+"""What is true of a release that a limit does not cover, unless its program says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +116,14 @@ class OwnerBudget:
         submission: str,
         *,
         replaces: Sequence[str] = (),
+        refused: str = NOTHING_SENT,
     ) -> str:
         """Charges ``release``, durably, unless this ``submission`` was charged already; returns the population's name.
 
         A table that resembles tables of several populations is charged to each, and the names are joined. The charge
         replaces those of the same population for the submissions that it ``replaces``, of which the servers count only
-        one. Raises BudgetExceeded, and charges nothing, if a limit does not cover it; StoreError if nobody can tell
+        one. Raises BudgetExceeded, which says what was ``refused``, and charges nothing, if a limit does not cover it;
+        StoreError if nobody can tell
         whose table it is, or the submission was charged with another epsilon or delta.
         """
         with self._shared.transaction() as db:
@@ -132,7 +136,7 @@ class OwnerBudget:
                 if not self._paid(dataset, release, submission):
                     for former in replaces:
                         _refund(db, release.config, former, REPLACED, dataset=name)
-                    self._require(_load(db, name) or dataset, release)
+                    self._require(_load(db, name) or dataset, release, refused)
                     _insert(db, name, release, submission)
                     fresh = True
                 charge_state.drop(db, name, release.config)
@@ -301,11 +305,11 @@ class OwnerBudget:
             )
         return paid.returned is None
 
-    def _require(self, dataset: Dataset, release: Release) -> None:
+    def _require(self, dataset: Dataset, release: Release, refused: str = NOTHING_SENT) -> None:
         if dataset.covers(release):
             return
         if dataset.not_private:
-            raise BudgetExceeded(_without_limit_text(dataset, release, self.path))
+            raise BudgetExceeded(_without_limit_text(dataset, release, self.path, refused))
         limit = dataset.limit_with(release)
         spending, more = dataset.spending, release.run
         last = spending[-1] if spending else None
@@ -328,7 +332,7 @@ class OwnerBudget:
         )
         enough = math.ceil(wider * 100 + 1e-6) / 100 if math.isfinite(wider) else wider
         raise BudgetExceeded(
-            f"the budget of population {dataset.name} ({self.path}) does not cover this release, and nothing was sent: "
+            f"the budget of population {dataset.name} ({self.path}) does not cover this release, and {refused}: "
             f"{float(dataset.spent):.6g} of rho {limit:.6g} (epsilon {dataset.epsilon:g}, delta "
             f"{dataset.delta:g}) is spent{problem}. Run {more} costs rho {release.rho:.6g}; together that is "
             f"{sum_text}. Expected a run that fits, or, if the people in the table are to be protected by no more "
@@ -500,10 +504,10 @@ def _to_adopt(
     return back if not entries or (sure and len(back) == len(entries)) else None
 
 
-def _without_limit_text(dataset: Dataset, release: Release, where: Path) -> str:
+def _without_limit_text(dataset: Dataset, release: Release, where: Path, refused: str) -> str:
     last = dataset.not_private[-1]
     return (
-        f"the budget of population {dataset.name} ({where}) does not cover this release, and nothing was sent: run "
+        f"the budget of population {dataset.name} ({where}) does not cover this release, and {refused}: run "
         f"{last.release.run} ({last.when}) was not private, so that with run {release.run} or without it no epsilon "
         f"holds. Expected another population, or, if that is to be so: syncret budget set {dataset.name} --unlimited "
         "--why REASON"

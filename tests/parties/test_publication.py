@@ -238,7 +238,9 @@ def test_a_run_between_machines_is_its_owners(
     trust = [line for line in report["trust"] if "trial" not in line]
     (counts.run / REPORT).write_text(json.dumps({**report, "trust": trust}))
     (counts.run / "run.json").unlink(missing_ok=True)
-    assert not is_local_run(counts.run, {**report, "trust": trust})
+    assert not is_local_run(
+        counts.run, load_config(counts.run / "config.toml"), {**report, "trust": trust}
+    )
     assert counts.bundle("--new-population", "stays") == Status.CONFIG
     assert "that of the run's data owners" in capsys.readouterr().err
     assert counts.bundle() == Status.DONE

@@ -11,6 +11,7 @@ import pytest
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
 from parties.foundation.exit_codes import Status
+from parties.local.recorded_tables import RECORD
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
 from tests.until import nothing_runs, process_of
@@ -56,6 +57,7 @@ def test_tda_leaves_the_run_folder_and_an_audit_that_passes(tmp_path: Path) -> N
     left = [str(path) for path in out.rglob("*")]
     assert not [path for path in left if path.endswith((".key", ".sqlite")) or "silo-" in path]
     assert not (out / "owners").exists()
+    assert (out / RECORD).exists()
     nothing_runs(tmp_path)
     assert run_command_line(cli, ["audit", str(out)]) == Status.DONE
     before = snapshot(out)

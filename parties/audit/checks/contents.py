@@ -50,6 +50,7 @@ WORK = (
     "silos",
     "replay",
     "run.json",
+    "tables.sealed",
     "silos.json",
     "store",
     "rounds",
