@@ -6,7 +6,8 @@ server that it pinned. Every request gets one answer: 410 with
 the reason "closed" if the study is over, 503 if it may accept submissions later, after which owners retry; to
 questions about a withdrawal a signed statement, where one is true (`parties.service.closed_returns`), and to those
 about releases what of the owner's key this server has released in any study; and of a finished study its public files
-(`parties.service.closed_results`). No body is read. All answers are public.
+(`parties.service.closed_results`). No body is read. Participants of a study of one server that is over are told what of
+their key was released (`parties.service.closed_federations`). All answers are public.
 """
 
 import asyncio
@@ -20,12 +21,15 @@ from typing import TypeAlias
 from aiohttp import web
 
 from parties.config import CertificateFiles, load_config
+from parties.federation.release_statements import told_statements
+from parties.federation.session import server_certificate_files
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import ingest_headers
 from parties.identity.tls import peer_key, peer_name, server_context
 from parties.mpc.submission.http_api import releases_path, withdrawal_path
 from parties.mpc.submission.messages import FieldError
 from parties.network.port_sharing import study_sni_name
+from parties.service.closed_federations import ClosedFederationResponder
 from parties.service.closed_results import ClosedResults
 from parties.service.closed_returns import ClosedReturns, OwnerRequest, ReleasesRequest
 from parties.service.identity import ServiceIdentity
@@ -33,6 +37,8 @@ from parties.service.known_studies import KnownStudies
 from parties.service.responders import ResponderPool, StudyResponder
 from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState
 from parties.session.enrollment import EnrollmentRefusalReason
+from parties.storage.release_registry import ReleaseRegistry
+from parties.storage.user_paths import registry_path
 
 _NOTHING_MORE = "nothing more: no submission is taken"
 _AGAIN = f"{_NOTHING_MORE}, unless all three operators approve it again; --withdraw takes back what was sent"
@@ -45,13 +51,15 @@ ReleasesOf: TypeAlias = Callable[[ReleasesRequest], Mapping[str, object] | None]
 
 
 class ClosedStudies:
-    """Answers owners of the DistAIM studies of ``identity`` that have no process."""
+    """Answers owners of the studies of ``identity`` that have no process; of one server's those that are over."""
 
     def __init__(
         self, identity: ServiceIdentity, studies: KnownStudies, register: Path | None
     ) -> None:
         self._identity = identity
         self._studies = studies
+        self._register = register
+        self._federations = ResponderPool()
         self._returns = ClosedReturns(identity, studies, register)
         results = ClosedResults(identity.own.name, lambda study: studies.folder(study).work)
         self._responder = ClosedStudyResponder(
@@ -65,17 +73,34 @@ class ClosedStudies:
     def take(self, name: str, connection: socket.socket) -> bool:
         """Passes a connection by the SNI ``name`` of a study without a process to its responder."""
         for study in self._studies.values():
-            if (
-                study.kind == DISTAIM
-                and study.state not in ACTIVE
-                and study_sni_name(study.digest) == name
-            ):
+            if study.state in ACTIVE or study_sni_name(study.digest) != name:
+                continue
+            if study.kind == DISTAIM:
                 return self._responder.take(study.digest, connection)
+            return study.state in ENDED and self._take_federation(study.digest, connection)
         return False
+
+    def _take_federation(self, digest: str, connection: socket.socket) -> bool:
+        def responder() -> ClosedFederationResponder:
+            folder = self._studies.folder(self._studies[digest])
+            files = server_certificate_files(load_config(folder.config))
+            context = server_context(files)
+            return ClosedFederationResponder(lambda: self._studies.get(digest), self._told, context)
+
+        try:
+            self._federations.take(digest, connection, responder)
+        except (CertificateError, ConfigError):
+            return False
+        return True
+
+    def _told(self, certificate: bytes) -> bytes:
+        """Returns the statements of a participant's key, in all studies. Raises StoreError. Blocks."""
+        return told_statements(ReleaseRegistry(registry_path(self._register)), certificate)
 
     async def close(self) -> None:
         """Closes all connections."""
         await self._responder.close()
+        await self._federations.close()
 
     def _files(self, study: StudyRecord) -> CertificateFiles:
         """Returns a study's certificate files. Raises ConfigError."""

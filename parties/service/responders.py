@@ -1,6 +1,6 @@
 """TLS endpoints for studies at a service's own process: one for each study that is asked for, and few at a time.
 
-A ``StudyResponder`` terminates TLS on connections that it is passed, and answers each request; a ``ResponderPool``
+A ``StudyResponder`` terminates TLS on connections that it is passed, and answers each HTTP request; a ``ResponderPool``
 makes responders when a connection comes, and ends the least recently used ones.
 """
 
@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from aiohttp import web
 
@@ -16,14 +17,32 @@ from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-_HANDSHAKE_S = 10.0
-_MAX_HANDSHAKES = 128
+HANDSHAKE_S = 10.0
+MAX_HANDSHAKES = 128
+MAX_CONNECTIONS = 256
+"""Limits of one endpoint."""
 _LINGER_S = 1.0
 _MAX_RESPONDERS = 64
 """Maximum number of studies with a responder; the least recently used one is closed."""
 _RESPONDER_IDLE_S = 60.0
 """Idle time after which a responder is closed, in seconds: its TLS context takes 40 KB."""
-_MAX_CONNECTIONS = 256
+
+
+class Responder(Protocol):
+    """Endpoint of one study; ``answering`` is the number of requests under way."""
+
+    asked_at: float
+    answering: int
+
+    @property
+    def put(self) -> Callable[[socket.socket], None]:
+        """Function that takes over a connection."""
+
+    def has_room(self) -> bool:
+        """Returns true if a further connection may be taken."""
+
+    async def close(self) -> None:
+        """Ends all connections."""
 
 
 class _BriefConnection(web.RequestHandler):
@@ -74,7 +93,7 @@ class StudyResponder:
                 return server()
             return _BriefConnection(server, loop=loop, limit_s=limit_s)
 
-        self._handed = PassedSocketServer(inlet, connection, context, _HANDSHAKE_S, _MAX_HANDSHAKES)
+        self._handed = PassedSocketServer(inlet, connection, context, HANDSHAKE_S, MAX_HANDSHAKES)
 
     async def close(self) -> None:
         """Ends all connections."""
@@ -86,7 +105,7 @@ class StudyResponder:
         """Returns true if a further connection may be taken, after the end of the oldest one if there are too many."""
         transports = [each.transport for each in self._server.connections]
         there = [each for each in transports if each is not None and not each.is_closing()]
-        if len(there) < _MAX_CONNECTIONS:
+        if len(there) < MAX_CONNECTIONS:
             return True
         if self._ends_oldest and isinstance(there[0], asyncio.Transport):
             there[0].abort()
@@ -109,13 +128,11 @@ class ResponderPool:
     """Responders by the digests of studies."""
 
     def __init__(self) -> None:
-        self._responders: dict[str, StudyResponder] = {}
+        self._responders: dict[str, Responder] = {}
         """Responders, the least recently used one first."""
         self._ending: set[asyncio.Task[None]] = set()
 
-    def take(
-        self, digest: str, connection: socket.socket, make: Callable[[], StudyResponder]
-    ) -> None:
+    def take(self, digest: str, connection: socket.socket, make: Callable[[], Responder]) -> None:
         """Passes a connection to the study's responder, which ``make`` returns if there is none; raises its errors."""
         responder = self._responders.pop(digest, None) or make()
         self._responders[digest] = responder

@@ -450,7 +450,7 @@ async def test_connections_that_dawdle_keep_nobody_away(
     alpha: Alpha, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An address may begin ten in a second, each for ten seconds: three of them would hold all that there is."""
-    monkeypatch.setattr(responders, "_MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(responders, "MAX_CONNECTIONS", 3)
     party, writers = alpha.config.parties[0], list[asyncio.StreamWriter]()
     for _ in range(5):
         _, writer = await asyncio.open_connection(
