@@ -18,7 +18,7 @@ from parties.cli.options import (
 )
 from parties.cli.runtime import common_options, run_supervised
 from parties.config import load_config
-from parties.federation.release_question import ask_server_releases
+from parties.federation.release_question import TOLD_FILE, ask_server_releases, read_told
 from parties.foundation.errors import SubmitError
 from parties.foundation.times import iso_time
 from parties.local.processes import Supervision
@@ -145,12 +145,19 @@ def set_limit(
     metavar="NAME",
     help="Enter this run alone; a name, or the first digits of a configuration.",
 )
+@click.option(
+    "--told",
+    type=click.Path(path_type=Path),
+    default=None,
+    help=f"Ask nobody: enter what a Flower node was told, by its {TOLD_FILE}.",
+)
 @population_options
 @certificate_options
 @common_options
 def reconcile(
     config: Path,
     run: str | None,
+    told: Path | None,
     *,
     population: str | None,
     new_population: str | None,
@@ -163,7 +170,9 @@ def reconcile(
 
     For a budget that was put back from a copy, or begun anew. Servers show what you signed then, so that none of them
     can invent a study or a cost. With several populations, say whose table a run had; `join` asks the servers as well.
-    The one server of FLAIM and of silos answers while it runs a study.
+    The one server of FLAIM and of silos answers while it runs a study, a service also after it. A Flower node asks by
+    itself before it joins, and leaves the answer in its folder (--told) if it cannot tell whose table an earlier run
+    had.
     """
     if population is not None and new_population is not None:
         raise click.UsageError("give one of --population and --new-population")
@@ -177,7 +186,10 @@ def reconcile(
         ask_servers = ask_earlier_releases if loaded.federation is None else ask_server_releases
         return await ask_servers(loaded, own, path)
 
-    answers = run_supervised(ask, watch_stdin=False, events=None)
+    if told is None:
+        answers = run_supervised(ask, watch_stdin=False, events=None)
+    else:
+        answers = read_told(loaded, own, told, budget=path)
     if not answers.answered:
         raise SubmitError(f"no server answers: {_problems_text(answers)}; nothing was entered")
     missing = _of_run(answers.missing, run)

@@ -2,8 +2,9 @@
 
 ``needs_answer`` separates the frames that a client answers from those that wait for the next such frame, since a Flower
 message takes seconds there and back. Before admission the server sends a ``challenge``; the client answers with its
-greeting, its card and a signature by the card's key. A Flower node is a number; the certificate is its identity. All
-values here are public, except the frames' contents.
+card, a signature by the card's key, and its greeting. A client that charges a budget asks for earlier releases in place
+of the greeting (`parties.federation.release_statements`), and greets in answer to what it is told. A Flower node is a
+number; the certificate is its identity. All values here are public, except the frames' contents.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,9 @@ _ANSWERED_SECAGG_KINDS = frozenset(
         wire.Kind.SIGNATURES,
     }
 )
-_ANSWERED_FLAIM_KINDS = frozenset({MessageKind.BRIEF, MessageKind.GOODBYE, MessageKind.REFUSED})
+_ANSWERED_FLAIM_KINDS = frozenset(
+    {MessageKind.BRIEF, MessageKind.GOODBYE, MessageKind.REFUSED, MessageKind.RELEASES}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 ``FlowerClients`` uses a ``GridTransport``, a part of `flwr.serverapp.Grid`. Frames for a node wait until one of them
 needs an answer, and then go as one message; a node has at most one message in flight. New nodes are challenged, and
-admitted by the certificate and the proof in their answer. A lost node is challenged again while it is in the grid. The
+admitted by the certificate and the proof in their answer; a node that asks for earlier releases of its key is told them
+once it has proved that key, and greets then. A lost node is challenged again while it is in the grid. The
 server pulls messages every ``PULL_S`` seconds. Secret: link keys. Public: connected clients, sizes. Known limits: the
 server notices a lost node by a deadline, not by a lost connection; the SuperLink belongs to the server.
 """
@@ -19,6 +20,7 @@ from typing import Protocol, Self
 from parties.federation.flower_envelope import CHALLENGE_BYTES, Envelope, needs_answer, proof_text
 from parties.federation.key_directory import ClientKeyDirectory, SignedClientKey
 from parties.federation.members import ClientsSetup, ConnectedClient, ConnectedClients
+from parties.federation.messages import SMALL_MESSAGE_BYTES, is_releases_question
 from parties.foundation.errors import CertificateError, FederationProtocolError, FramePeerClosed
 from parties.identity.signing import Issuer
 from parties.observability.events import Rejection
@@ -61,6 +63,10 @@ class _NodeChannel:
     pending_id: str | None = None
     closed: bool = False
     on_due: Callable[[], None] = lambda: None
+    proven: SignedClientKey | None = None
+    """Card of the client that the node has proved to be."""
+    statement: str = ""
+    """The client's valid statement of what it releases, "" without one."""
     quiet_until: float = 0.0
     """Earliest monotonic time of the next challenge."""
 
@@ -217,12 +223,39 @@ class FlowerClients(ConnectedClients):
             self.on_message(member, frame)
 
     async def _admit_node(self, link: _NodeChannel, answer: Envelope) -> None:
-        """Admits the client of a node after its proof of identity. Raises FederationProtocolError."""
+        """Admits the client of a node after its proof of identity, or answers its question for earlier releases.
+
+        Raises FederationProtocolError.
+        """
         where = f"node {link.node}"
-        if len(answer.frames) != 1:
+        if len(answer.frames) != 1 or len(answer.frames[0]) > SMALL_MESSAGE_BYTES:
             raise FederationProtocolError(
                 where, "answered a challenge with other than its greeting"
             )
+        (frame,) = answer.frames
+        if link.proven is None:
+            link.proven = self._proven_card(link, answer, where)
+            link.challenge = b""
+            if is_releases_question(frame):
+                told, link.statement = await self.answer_question(link.proven.certificate, frame)
+                link.send(told)
+                return
+        card = link.proven
+        found = await self.admit_client(
+            self._issuer.signatory(card.certificate).name,
+            card.certificate,
+            frame,
+            link,
+            remote=where,
+            statement=link.statement,
+        )
+        if isinstance(found, list):
+            link.waiting += found
+            # The client's owner may correct the error, or the server may notice that the client's earlier node is gone.
+            link.quiet_until = time.monotonic() + RECHALLENGE_REFUSED_S
+
+    def _proven_card(self, link: _NodeChannel, answer: Envelope, where: str) -> SignedClientKey:
+        """Returns the card whose key has signed the node's challenge. Raises FederationProtocolError."""
         card = SignedClientKey.unpack(answer.card, where)
         try:
             name = self._issuer.signatory(card.certificate).name
@@ -237,14 +270,7 @@ class FlowerClients(ConnectedClients):
             verify([card.identity], 0, answer.proof, text)
         except BadSignature as error:
             raise FederationProtocolError(where, f"has not proved to be {name!r}") from error
-        link.challenge = b""
-        found = await self.admit_client(
-            name, card.certificate, answer.frames[0], link, remote=where
-        )
-        if isinstance(found, list):
-            link.waiting += found
-            # The client's owner may correct the error, or the server may notice that the client's earlier node is gone.
-            link.quiet_until = time.monotonic() + RECHALLENGE_REFUSED_S
+        return card
 
     async def _drop_node(self, link: _NodeChannel, reason: str) -> None:
         link.closed = True

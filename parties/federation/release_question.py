@@ -1,8 +1,9 @@
 """A participant's question to its server before it joins: which statements of its key the server has kept.
 
 ``ask_releases`` asks on an open connection, before the greeting, and ``ask_server_releases`` on a connection of its
-own, for `syncret budget reconcile`. Neither is part of the run: transcripts and counts of bytes do not have them.
-Secret: nothing.
+own, for `syncret budget reconcile`. A Flower node asks in a message of its own (``releases_question``, ``told_in``),
+and ``read_told`` reads what such a node has left for that command. None of it is part of the run: transcripts and
+counts of bytes do not have it. Secret: nothing.
 """
 
 import asyncio
@@ -21,13 +22,22 @@ from parties.federation.release_statements import (
     missing_releases,
     statements_in,
 )
-from parties.foundation.errors import FederationProtocolError, FrameTransportError, ProxyRefused
+from parties.foundation.errors import (
+    ConfigError,
+    FederationProtocolError,
+    FrameTransportError,
+    ProxyRefused,
+)
 from parties.identity import tls
 from parties.identity.signing import signatory_of
 from parties.network.frames import close_writer, read_frame, write_frame
 from parties.network.port_sharing import study_sni_name
 from parties.network.proxy import open_stream
+from parties.storage.files import disk_errors
 from parties.storage.told_releases import ToldReleases
+
+TOLD_FILE = "told.json"
+"""File in a Flower node's folder with what its server has told, where nobody could tell which population pays."""
 
 
 async def ask_releases(
@@ -43,17 +53,25 @@ async def ask_releases(
     Raises CertificateError, FrameTransportError, FederationProtocolError, FederationRefused.
     """
     server, timeout_s = config.require_federation().server, config.timeouts.receive_s
-    question = FederationMessage(MessageKind.RELEASES, 0, own).pack()
-    await write_frame(writer, question, server, timeout_s=timeout_s)
+    await write_frame(writer, releases_question(own), server, timeout_s=timeout_s)
     limit = HEADER_BYTES + MAX_TOLD_BYTES
     data = await read_frame(reader, server, limit=limit, timeout_s=timeout_s)
+    return await asyncio.to_thread(told_in, data, files, server)
+
+
+def releases_question(own: bytes) -> bytes:
+    """Returns the question for earlier releases, with this participation's signed statement ``own``, b"" without."""
+    return FederationMessage(MessageKind.RELEASES, 0, own).pack()
+
+
+def told_in(data: bytes, files: CertificateFiles, server: str) -> list[ReleaseStatement]:
+    """Returns the statements of the certificate's key in the server's answer. Raises as ``ask_releases``."""
     message = FederationMessage.unpack(data, server)
     if message.kind is MessageKind.REFUSED:
         raise refused_error(server, message.body)
     if message.kind is not MessageKind.RELEASES:
         raise FederationProtocolError(server, f"sent {message.kind.name}; expected RELEASES")
-    participant = signatory_of(tls.certificate_bytes(files))
-    return await asyncio.to_thread(statements_in, message.body, participant, server)
+    return statements_in(message.body, signatory_of(tls.certificate_bytes(files)), server)
 
 
 async def ask_server_releases(
@@ -67,7 +85,12 @@ async def ask_server_releases(
     section = config.require_federation()
     address, server = section.address, section.server
     if address is None:
-        raise RuntimeError("the config was checked for an address")
+        raise ConfigError(
+            config.source,
+            f"{section.KEY}.address",
+            f"is missing: over Flower a node asks by itself, before it joins; expected --told FILE, its {TOLD_FILE}, "
+            "where it could not tell who pays",
+        )
     context = tls.client_context(files, section.pinned)
     try:
         async with asyncio.timeout(config.timeouts.connect_s):
@@ -89,3 +112,15 @@ async def ask_server_releases(
         await close_writer(writer)
     missing = await asyncio.to_thread(missing_releases, budget, known, server)
     return ToldReleases(tuple(missing), (server,), {})
+
+
+def read_told(config: Config, files: CertificateFiles, path: Path, *, budget: Path) -> ToldReleases:
+    """Returns the releases in a node's file of what it was told, and that the ``budget`` lacks. Blocks.
+
+    Raises CertificateError, StoreError, FederationProtocolError.
+    """
+    server = config.require_federation().server
+    with disk_errors(path, "read"):
+        body = path.read_bytes()
+    known = statements_in(body, signatory_of(tls.certificate_bytes(files)), server)
+    return ToldReleases(tuple(missing_releases(budget, known, server)), (server,), {})

@@ -93,6 +93,8 @@ async def play_on(
     config: Config,
     certificates: Mapping[str, CertificateFiles],
     folder: Path,
+    *,
+    register: Path | None = None,
 ) -> Events:
     """A run with its server in this loop. Raises what the server raises."""
     events, closed = Events(), asyncio.Event()
@@ -111,6 +113,7 @@ async def play_on(
             closed=closed,
             meet=partial(FlowerClients, transport=grid),
             plan=flaim_plan(config),
+            register=register,
         )
     finally:
         await asyncio.to_thread(grid.join)

@@ -1,5 +1,6 @@
 """FLAIM over Flower's messages, on a grid in this process: the same run, and clients that vanish at any stage."""
 
+import asyncio
 import json
 import stat
 from collections import Counter
@@ -9,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from parties.config import CertificateFiles
+from parties.cli.main import cli
+from parties.cli.runtime import run_command_line
+from parties.config import CertificateFiles, Config
 from parties.federation import flower_members as grid_module
 from parties.federation.flower_envelope import Envelope, needs_answer
 from parties.federation.messages import FederationMessage, MessageKind
+from parties.federation.release_question import TOLD_FILE
 from parties.foundation.errors import FederationProtocolError
-from parties.foundation.exit_codes import TooFewClients
+from parties.foundation.exit_codes import Status, TooFewClients
 from parties.identity.tls import make_certificates
-from parties.methods.flaim.flower_node import STATE_FILE
+from parties.methods.flaim.flower_node import STATE_FILE, FlowerNode
 from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget
 from parties.storage.population_budget import Release
@@ -122,6 +126,158 @@ async def test_run_on_a_grid_that_ends_before_a_sum_costs_nothing(
         await play_on(grid, config, certificates, tmp_path)
     assert steps.count("flaim.unopened") == steps.count("flaim.refused") == 2
     assert [(budget.datasets(), budget.intended()) for budget in budgets] == [([], [])] * 2
+
+
+class Charged:
+    """Runs on a grid whose nodes charge budgets, and one registry of their server."""
+
+    def __init__(self, certificates: Certificates, place: Path) -> None:
+        self.certificates, self.place = certificates, place
+        self.failures: list[str] = []
+
+    def budget(self, name: str) -> OwnerBudget:
+        return OwnerBudget(self.place / f"{name}.sqlite")
+
+    def config(self, run: str, **changes: object) -> Config:
+        return flaim_config(self.certificates, {"run.id": run, **changes})
+
+    def node(self, config: Config, number: int) -> FlowerNode:
+        release = Release(config.digest(), config.run.id, "flaim", 0.1, 1.0, 1e-5)
+        name = NAMES[number]
+        account = BudgetAccount(self.budget(name), TableIdentity(name), release)
+        found = node_of(config, self.certificates, self.place / config.run.id, number)
+        return replace(found, account=account)
+
+    def spent(self, name: str) -> list[str]:
+        return [run.release.run for item in self.budget(name).datasets() for run in item.spending]
+
+    def put_back(self, name: str) -> None:
+        """The budget is as it was before any run: there is none."""
+        for path in self.place.glob(f"{name}.sqlite*"):
+            path.unlink()
+
+    async def play(self, run: str, **changes: object) -> list[tuple[int, Envelope]]:
+        """Returns what the server sent."""
+        config = self.config(run, **changes)
+        (self.place / run).mkdir()
+
+        def answer(number: int) -> Answer:
+            def take(envelope: Envelope) -> Envelope:
+                try:
+                    return self.node(config, number).answer(envelope)
+                except Exception as error:
+                    self.failures.append(f"{NAMES[number]}: {type(error).__name__}: {error}")
+                    raise
+
+            return take
+
+        grid = Grid({number: answer(number) for number in range(len(NAMES))})
+        register = self.place / "register"
+        await play_on(grid, config, self.certificates, self.place / run, register=register)
+        return grid.sent
+
+
+async def test_node_whose_budget_was_put_back_is_charged_first_for_what_the_server_released(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """Its limit, of the first run, covers one: it leaves, and nothing of its table is sent."""
+    grid = Charged(certificates, tmp_path)
+    await grid.play("one")
+    assert grid.spent(NAMES[0]) == ["one"]
+    grid.put_back(NAMES[0])
+    for name in NAMES[1:]:
+        grid.budget(name).set_limit(name, 10.0, 1e-5, why="two runs")
+    sent = await grid.play("two", **{"clients.grace_s": 0.3, "clients.minimum": 5})
+    assert grid.spent(NAMES[0]) == ["one"]
+    assert grid.budget(NAMES[0]).intended() == []
+    assert grid.spent(NAMES[1]) == ["one", "two"]
+    assert {text.split(":")[0] for text in grid.failures} == {NAMES[0]}
+    assert all("BudgetExceeded" in text for text in grid.failures)
+    steps = [kind for node, envelope in sent if node == 0 for kind in kinds_of(envelope)]
+    assert set(steps) == {"flaim.releases"}
+
+
+def test_node_with_several_populations_leaves_what_it_was_told_to_be_entered(
+    certificates: Certificates,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grid = Charged(certificates, tmp_path)
+    asyncio.run(grid.play("one"))
+    grid.put_back(NAMES[0])
+    for name in NAMES[1:]:
+        grid.budget(name).set_limit(name, 10.0, 1e-5, why="two runs")
+    others = grid.budget(NAMES[0])
+    for other in ("cars", "birds"):
+        others.charge(TableIdentity(other), Release("ab" * 32, other, "flaim", 0.1, 1, 1e-5), other)
+    asyncio.run(grid.play("two", **{"clients.grace_s": 0.3, "clients.minimum": 5}))
+    assert sorted(grid.spent(NAMES[0])) == ["birds", "cars"]
+    told = tmp_path / "two" / NAMES[0] / TOLD_FILE
+    assert any(f"needs --told {told}" in text for text in grid.failures)
+    config, own = grid.config("two").override({"flaim.address": None}), certificates[NAMES[0]]
+    monkeypatch.setattr("parties.cli.budget.load_config", lambda path: config)
+    files = [f"--{name}={getattr(own, name)}" for name in ("ca", "cert", "key")]
+    given = ["budget", "reconcile", "two.toml", "--budget", str(others.path), *files]
+    assert run_command_line(cli, given) == Status.CONFIG
+    assert "expected --told FILE" in capsys.readouterr().err
+    given += ["--told", str(told), "--run", "one"]
+    assert run_command_line(cli, given) == Status.USAGE
+    assert run_command_line(cli, [*given, "--population", "birds"]) == Status.DONE
+    assert sorted(grid.spent(NAMES[0])) == ["birds", "cars", "one"]
+
+
+def test_node_that_has_asked_greets_only_in_answer_to_what_it_is_told(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """A server that goes on without an answer, or answers otherwise, gets nothing of the table."""
+    grid = Charged(certificates, tmp_path)
+    config = grid.config("one")
+    told = FederationMessage(MessageKind.RELEASES, 0, b"[]").pack()
+    nonsense = FederationMessage(MessageKind.RELEASES, 0, b"7").pack()
+    brief = FederationMessage(MessageKind.BRIEF, 1, b"").pack()
+    for frames in ((brief,), (told, told), (), (nonsense,), (brief, told)):
+        node = grid.node(config, 0)
+        asked = node.answer(Envelope(challenge=bytes(32)))
+        assert kinds_of(asked) == ["flaim.releases"]
+        assert asked.proof
+        with pytest.raises(FederationProtocolError):
+            grid.node(config, 0).answer(Envelope(frames))
+        assert grid.budget(NAMES[0]).intended() == []
+    asked = grid.node(config, 0).answer(Envelope(challenge=bytes(32)))
+    greeted = grid.node(config, 0).answer(Envelope((told,)))
+    assert kinds_of(greeted) == ["flaim.hello"]
+    assert (greeted.card, greeted.proof) == (b"", b"")
+    with pytest.raises(FederationProtocolError):
+        grid.node(config, 0).answer(Envelope((told,)))
+
+
+async def test_node_is_told_of_no_key_but_its_own(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """A question with another one's card, or without a valid proof, gets no answer."""
+    grid = Charged(certificates, tmp_path)
+    await grid.play("one")
+    config = grid.config("two", **{"clients.wait_s": 3.0, "clients.minimum": 5})
+    (tmp_path / "two").mkdir()
+    for name in NAMES:
+        grid.put_back(name)
+
+    def stolen(envelope: Envelope) -> Envelope:
+        return replace(grid.node(config, 0).answer(envelope), proof=bytes(64))
+
+    honest = {
+        number: (lambda envelope, n=number: grid.node(config, n).answer(envelope))
+        for number in range(1, len(NAMES))
+    }
+    nodes = Grid({0: stolen, **honest})
+    register = tmp_path / "register"
+    with pytest.raises(TooFewClients):
+        # All others learn of the first run, which is all that their budgets cover.
+        await play_on(nodes, config, certificates, tmp_path / "two", register=register)
+    assert not [envelope for node, envelope in nodes.sent if node == 0 and envelope.frames]
+    assert grid.spent(NAMES[0]) == []
+    assert grid.spent(NAMES[1]) == ["one"]
 
 
 @pytest.mark.parametrize(("overrides", "trips"), [({}, 4), (MALICIOUS, 5)])

@@ -3,11 +3,14 @@
 A SuperNode starts a process of its ClientApp for each message. The state of `parties.methods.flaim.client` is therefore
 in a file of mode 0600 in the client's own folder, beside its ledger: the client's position in the run, and within a sum
 its counts and keys. ``FlowerNode`` writes the file atomically before the answer leaves, and removes it after the run.
+A node that charges a budget asks the server for earlier releases of its key before it greets, as every participant does
+(`parties.federation.release_statements`), and enters what its budget lacks.
 Secret: that file, the table. Known limits: a copy of the file reveals the client's counts during a sum; the client
 trusts the server of the SuperNode's --root-certificates, and `flaim.key` is not verified.
 """
 
 import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,10 +23,17 @@ from parties.federation.algorithm import SiloContext
 from parties.federation.client import Participation, returnable_charge
 from parties.federation.flower_envelope import Envelope, proof_text
 from parties.federation.key_directory import OwnClientKey
-from parties.federation.messages import ClientGreeting, FederationMessage, MessageKind
+from parties.federation.messages import (
+    HEADER_BYTES,
+    ClientGreeting,
+    FederationMessage,
+    MessageKind,
+)
 from parties.federation.participant_charge import ParticipantCharge
+from parties.federation.release_question import TOLD_FILE, releases_question, told_in
+from parties.federation.release_statements import MAX_TOLD_BYTES
 from parties.federation.sum_parameters import is_malicious
-from parties.foundation.errors import ConfigError, FederationProtocolError
+from parties.foundation.errors import ConfigError, FederationProtocolError, StoreError
 from parties.foundation.version import version
 from parties.identity import tls
 from parties.methods.flaim.client import BriefCache, FlaimClientSession, flaim_participation
@@ -69,7 +79,7 @@ class FlowerNode:
         part = flaim_participation(self.config, self.codes, self.workload, self.briefs)
         with Database(self.folder, self.config.digest(), LEDGER) as database:
             ledger = DurableLedger(database, part.rho)
-            own, kept = self._load_state(fresh=bool(envelope.challenge))
+            own, kept, greeted = self._load_state(fresh=bool(envelope.challenge))
             context = SiloContext(name, own.number, self.folder)
             signing = own if is_malicious(self.config) else None
             session = part.session(context, ledger, signing)
@@ -85,11 +95,25 @@ class FlowerNode:
                     # A client that has taken part before may come back at any time.
                     check_enrolled(self.config, name)
                 charge.intend()
-                self._save_state(own, session)
-                return self._greeting(own, part, envelope.challenge)
+                asks = self.account is not None
+                self._save_state(own, session, greeted=not asks)
+                proof = own.identity.sign(proof_text(self.config.digest(), envelope.challenge))
+                frame = self._greeting(own, part)
+                if asks:
+                    said = charge.statement(self.files)
+                    frame = releases_question(said)
+                return Envelope((frame,), card=own.card.pack(), proof=proof)
             if kept is None:
                 raise FederationProtocolError(server, "goes on with a client that is not in a run")
             session.thaw(kept)
+            if not greeted:
+                try:
+                    self._enter_earlier(charge, envelope, server)
+                except BaseException:
+                    charge.end(self.config, name, None)
+                    raise
+                self._save_state(own, session, greeted=True)
+                return Envelope((self._greeting(own, part),))
             try:
                 answers = self._answers(session, envelope, server)
             except BaseException:
@@ -97,7 +121,7 @@ class FlowerNode:
                 raise
             for answer in answers:
                 charge.before(answer)
-            self._save_state(own, session)
+            self._save_state(own, session, greeted=True)
             if session.over:
                 charge.end(self.config, name, None)
         return Envelope(tuple(answers))
@@ -113,23 +137,44 @@ class FlowerNode:
                 answers += [] if answer is None else [answer]
         return answers
 
-    def _greeting(
-        self, own: OwnClientKey, part: Participation[FlaimClientSession], challenge: bytes
-    ) -> Envelope:
-        card = own.card.pack()
+    def _enter_earlier(self, charge: ParticipantCharge, envelope: Envelope, server: str) -> None:
+        """Charges what the server tells of earlier releases and the budget lacks; a file keeps it if nobody can tell.
+
+        Raises FederationProtocolError, FederationRefused, BudgetExceeded, StoreError.
+        """
+        if len(envelope.frames) != 1:
+            raise FederationProtocolError(server, "answered a question with other than its answer")
+        (frame,) = envelope.frames
+        if len(frame) > HEADER_BYTES + MAX_TOLD_BYTES:
+            raise FederationProtocolError(server, f"sent a message of {len(frame)} bytes")
+        known, path = told_in(frame, self.files, server), self.folder / TOLD_FILE
+        try:
+            lines = charge.enter_earlier(known, server)
+        except StoreError as error:
+            write_atomic(path, frame[HEADER_BYTES:], secret=True)
+            raise StoreError(
+                error.path, f"{error.message}. Over Flower that command needs --told {path}"
+            ) from error
+        with disk_errors(path):
+            path.unlink(missing_ok=True)
+        for line in lines:
+            logging.getLogger("syncret").warning("%s", line)
+
+    def _greeting(self, own: OwnClientKey, part: Participation[FlaimClientSession]) -> bytes:
         hello = ClientGreeting(
             bytes.fromhex(self.config.digest()),
             bytes.fromhex(part.digest),
             part.declared_rows,
             version(),
-            card if is_malicious(self.config) else b"",
+            own.card.pack() if is_malicious(self.config) else b"",
         )
-        proof = own.identity.sign(proof_text(self.config.digest(), challenge))
-        frame = FederationMessage(MessageKind.HELLO, 0, hello.pack()).pack()
-        return Envelope((frame,), card=card, proof=proof)
+        return FederationMessage(MessageKind.HELLO, 0, hello.pack()).pack()
 
-    def _load_state(self, *, fresh: bool) -> tuple[OwnClientKey, dict[str, object] | None]:
-        """Returns this client's card and the state of its session; a new card and None if ``fresh``."""
+    def _load_state(self, *, fresh: bool) -> tuple[OwnClientKey, dict[str, object] | None, bool]:
+        """Returns this client's card, the state of its session, and true if it has greeted.
+
+        If ``fresh``, a new card and no state.
+        """
         names = self.config.require_flaim().clients
         name = tls.load_identity(self.files).name
         if name not in names:
@@ -137,18 +182,19 @@ class FlowerNode:
             raise ConfigError(self.config.source, "flaim.clients", what)
         path = self.folder / STATE_FILE
         if fresh or not path.exists():
-            return OwnClientKey.make(self.config, self.files), None
+            return OwnClientKey.make(self.config, self.files), None, False
         with disk_errors(path, "read"):
             document = json.loads(path.read_bytes())
-        return OwnClientKey.thaw(self.config, self.files, document["own"]), document["session"]
+        own = OwnClientKey.thaw(self.config, self.files, document["own"])
+        return own, document["session"], document["greeted"]
 
-    def _save_state(self, own: OwnClientKey, session: FlaimClientSession) -> None:
+    def _save_state(self, own: OwnClientKey, session: FlaimClientSession, *, greeted: bool) -> None:
         path = self.folder / STATE_FILE
         if session.over:
             with disk_errors(path):
                 path.unlink(missing_ok=True)
             return
-        document = {"own": own.freeze(), "session": session.freeze()}
+        document = {"own": own.freeze(), "session": session.freeze(), "greeted": greeted}
         write_atomic(path, json.dumps(document).encode(), durable=True, secret=True)
 
 
