@@ -237,11 +237,28 @@ def _problems_text(answers: ToldReleases) -> str:
 def _enter_earlier(
     path: Path, missing: Sequence[EarlierRelease], *, word: OwnersWord | None
 ) -> list[tuple[EarlierRelease, str]]:
-    """Charges earlier releases to the population that was named, or the only one. Raises UsageError without one."""
+    """Charges earlier releases to the population that was named, or that of their marks, or the only one.
+
+    Raises UsageError without one.
+    """
     if not missing:
         return []
-    found = OwnerBudget(path)
+    found, entered = OwnerBudget(path), []
     if word is None:
+        marked = [item for item in missing if found.reads_mark(item.release.config, item.mark)]
+        missing = [item for item in missing if item not in marked]
+        for item in marked:
+            name = found.adopt_earlier(
+                item.release,
+                item.submission,
+                TableIdentity(None, path="told"),
+                sure=len(item.servers) > 1,
+                of_source=False,
+                mark=item.mark,
+            )
+            entered.append((item, name))
+        if not missing:
+            return entered
         names = [dataset.name for dataset in found.datasets()]
         if len(names) != 1:
             raise click.UsageError(
@@ -250,7 +267,6 @@ def _enter_earlier(
                 "--population or --new-population, and --run for one run alone"
             )
         word = OwnersWord(names[0], False, this_user())
-    entered = []
     for item in missing:
         sure, table = len(item.servers) > 1, TableIdentity(None, word=word)
         name = found.adopt_earlier(item.release, item.submission, table, sure=sure, of_source=True)

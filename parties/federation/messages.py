@@ -43,7 +43,7 @@ from protocols.sealing import PUBLIC_BYTES, BoxKey, SealTo
 from secagg import wire
 
 MAGIC = b"FLAM"
-VERSION = 6
+VERSION = 7
 KEY_BYTES = 32
 MAX_REASON_BYTES = 256
 MAX_TERMS_BYTES = 1 << 20

@@ -13,6 +13,7 @@ Secret: nothing. Known limits: a participant that has lost the server for good d
 charge stays.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ from parties.foundation.errors import CertificateError, FederationProtocolError,
 from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import BudgetAccount
 from parties.storage.population_budget import UNOPENED
+from parties.storage.population_mark import SALT_BYTES
 from secagg import wire
 
 _FREE = frozenset({wire.Kind.ADVERTISE, wire.Kind.SHARES, wire.Kind.ABORT})
@@ -89,7 +91,10 @@ class ParticipantCharge:
         """Returns the signed statement of what this participation may cost, b"" if it is not charged."""
         if self.account is None:
             return b""
-        return ReleaseStatement(self.account.release, self.submission).sign(files)
+        # The same participation has the same mark, so that a server keeps it once.
+        salt = hashlib.sha256(self.submission.encode()).digest()[:SALT_BYTES]
+        mark = self.account.mark(salt)
+        return ReleaseStatement(self.account.release, self.submission, mark).sign(files)
 
     def enter_earlier(self, known: Sequence[ReleaseStatement], server: str) -> list[str]:
         """Charges what ``server`` has told and the budget lacks; returns sentences about it. Call it before ``before``.
@@ -105,10 +110,11 @@ class ParticipantCharge:
                 # Of this run: this table's populations pay.
                 names = budget.adopt(source, *facts, sure=False)
             else:
-                names = budget.adopt_earlier(*facts, source, sure=False, of_source=False)
-            lines.append(
-                f"{budget.path} had no charge for {item.text} with your key; it is charged to {names}"
-            )
+                names = budget.adopt_earlier(
+                    *facts, source, sure=False, of_source=False, mark=item.mark
+                )
+            marked = budget.reads_mark(item.release.config, item.mark)
+            lines.append(item.entered_text(budget.path, names, known=marked))
         if lines:
             self.intend()
         return lines

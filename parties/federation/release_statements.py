@@ -8,13 +8,13 @@ registry. The participant believes its own signature alone: a lying server can w
 run that released nothing, but it can invent no study and no cost. Nothing here is secret to that participant and its
 server. A statement is a JSON object
 
-    statement (text that is signed: a release and its submission, in JSON) | signature (Base64)
+    statement (text that is signed: a release, its submission and mark, in JSON) | signature (Base64)
 """
 
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -37,14 +37,18 @@ MAX_TOLD_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStatement:
-    """Statement of one participation: at most ``release``, paid for as ``submission``, the name of its ledger."""
+    """Statement of one participation: at most ``release``, paid for as ``submission``, the name of its ledger.
+
+    The ``mark`` is of the population that pays (`parties.storage.population_mark`), "" without one.
+    """
 
     release: Release
     submission: str
+    mark: str = ""
 
     def sign(self, files: CertificateFiles) -> bytes:
         """Returns the statement with the signature of the certificate's key. Raises CertificateError."""
-        said = {**asdict(self.release), "submission": self.submission}
+        said = {**asdict(self.release), "submission": self.submission, "mark": self.mark}
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         signature = base64.b64encode(signer(files)(_LABEL + text.encode("ascii"))).decode("ascii")
         return json.dumps({"statement": text, "signature": signature}).encode("ascii")
@@ -61,8 +65,8 @@ class ReleaseStatement:
             message = _LABEL + text.encode("ascii")
             participant.verify(base64.b64decode(signature, validate=True), message)
             said = json.loads(text)
-            submission = said.pop("submission")
-            return cls(Release(**said), submission)
+            submission, mark = said.pop("submission"), said.pop("mark", "")
+            return cls(Release(**said), submission, mark)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None  # Of a version that is not known.
         except CertificateError:
@@ -114,8 +118,15 @@ def statements_in(body: bytes, participant: Signatory, server: str) -> list[Rele
         raise FederationProtocolError(server, "tells releases that are no JSON") from error
     if not isinstance(listed, list):
         raise FederationProtocolError(server, "tells releases that are no list")
-    found = [ReleaseStatement.of(item, participant) for item in listed]
-    return [item for item in dict.fromkeys(found) if item is not None]
+    found = dict[tuple[Release, str], ReleaseStatement]()
+    for statement in (ReleaseStatement.of(item, participant) for item in listed):
+        if statement is None:
+            continue
+        before = found.setdefault((statement.release, statement.submission), statement)
+        if before.mark != statement.mark:
+            # One participation that was charged to two populations: nothing tells whose it is.
+            found[statement.release, statement.submission] = replace(statement, mark="")
+    return list(found.values())
 
 
 def missing_releases(
@@ -128,7 +139,7 @@ def missing_releases(
     """
     found = OwnerBudget(budget) if known and budget.exists() else None
     return [
-        EarlierRelease(item.release, item.submission, (server,))
+        EarlierRelease(item.release, item.submission, (server,), item.mark)
         for item in known
         if found is None or found.lacks(item.release.config, item.submission, sure=False)
     ]

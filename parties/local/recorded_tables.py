@@ -50,12 +50,13 @@ def check_recorded(folder: Path, config: Config, table: Table, budget: Path) -> 
 
     Raises ConfigError for another table, DataError if it cannot be read, StoreError for a damaged record.
     """
-    recorded, opened = _recorded(folder), False
-    text = table.as_written() if recorded else None
+    if not (recorded := _recorded(folder)):
+        return NO_RECORD
+    text, opened = table.as_written(), False
     for key in _keys(budget):
         there = [sealed for sealed in recorded if key.unseal(sealed) is not None]
         opened |= bool(there)
-        for person in dict.fromkeys(_persons(config)) if there and text is not None else ():
+        for person in dict.fromkeys(_persons(config)) if there else ():
             sketch = KeyedSketch(key, make_sketch(text, key, person))
             if any(sketch.is_of(one) or sketch.likeness(one) is Likeness.SAME for one in there):
                 return ""
@@ -86,8 +87,8 @@ def _keys(budget: Path) -> Sequence[SketchKey]:
     found = list[SketchKey]()
     with contextlib.suppress(ConfigError):
         for path in dict.fromkeys((budget_path(), budget)):
-            if path.with_name(f"{path.name}.key").exists():
-                found.append(SketchKey.beside(path))
+            if (key := SketchKey.of_existing(path)) is not None:
+                found.append(key)
     return found
 
 

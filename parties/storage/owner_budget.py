@@ -14,7 +14,9 @@ limits: people who are in two populations are protected by the sum of both, whic
 spent budget is forgotten, but for what servers say of submissions (``adopt``).
 """
 
+import contextlib
 import math
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +43,7 @@ from parties.storage.population_budget import (
     json_number,
     left_of,
 )
+from parties.storage.population_mark import SALT_BYTES, make_mark, population_tag, read_mark
 from parties.storage.populations import (
     POPULATION_TABLES,
     TableIdentity,
@@ -53,6 +56,7 @@ from parties.storage.populations import (
     words_of,
 )
 from parties.storage.shared_database import SharedDatabase
+from parties.storage.table_sketch import SketchKey
 
 _KIND = b"SYNB"
 _SCHEMA = (
@@ -79,6 +83,8 @@ another accountant than zCDP's, each of which implies zCDP; ``declined`` has rel
 Older files have none of them, and get them when they are opened.
 """
 _JOIN = " and "
+TOLD = "told-"
+"""Start of the name of a population that this file knows by a mark alone."""
 NOTHING_SENT = "nothing was sent"
 """What is true of a release that a limit does not cover, unless its program says otherwise."""
 
@@ -174,17 +180,25 @@ class OwnerBudget:
         *,
         sure: bool,
         of_source: bool,
+        mark: str = "",
     ) -> str:
         """Charges a release of an earlier study, of which no table is at hand; returns the populations' names, if so.
 
         With ``of_source``, ``source`` is the earlier table, by its owner's word. Otherwise it is another table of this
-        owner, whose populations pay if there are no others. Raises StoreError if there are: nobody can tell whose the
-        earlier table was.
+        owner. If a key of this budget reads the ``mark`` of the release, the marked population pays, under a name of
+        its own if this file does not have it. Else the table's populations pay if there are no others. Raises
+        StoreError if there are: nobody can tell whose the earlier table was.
         """
         with self._shared.transaction() as db:
             back = _to_adopt(db, release.config, submission, sure=sure)
             if back is None:
                 return ""
+            marked = None if back or of_source else self._marked(db, release.config, mark, source)
+            if marked is not None:
+                if _load(db, marked) is None:
+                    self._begin_marked(db, marked, source, release)
+                _insert(db, marked, release, submission)
+                return marked
             names = back or find_populations(db, source, self.path)
             others = sorted(set(population_names(db)) - set(names))
             if others and not (back or of_source):
@@ -203,6 +217,46 @@ class OwnerBudget:
             if of_source:
                 remember_word(db, source, run=release.run, resembled="")
         return _JOIN.join(names)
+
+    def reads_mark(self, config: str, mark: str) -> bool:
+        """Returns true if this budget's key has made the mark of a release of the study ``config``."""
+        key = SketchKey.of_existing(self.path)
+        return key is not None and read_mark(key, config, mark) is not None
+
+    def _marked(
+        self, db: sqlite3.Connection, config: str, mark: str, source: TableIdentity
+    ) -> str | None:
+        """Returns the name of the population that a mark is of; None if this budget's key does not read it.
+
+        For a population that this file does not have, that is the name that the table ``source`` would get, if the mark
+        is of that name, else one made of the mark.
+        """
+        key = SketchKey.of_existing(self.path)
+        tag = None if key is None else read_mark(key, config, mark)
+        if key is None or tag is None:
+            return None
+        names = population_names(db)
+        found = next((name for name in names if population_tag(key, name) == tag), None)
+        if found is not None:
+            return found
+        fresh = new_name(db, source)
+        return fresh if population_tag(key, fresh) == tag else f"{TOLD}{tag.hex()}"
+
+    def _begin_marked(
+        self, db: sqlite3.Connection, name: str, source: TableIdentity, release: Release
+    ) -> None:
+        """Makes a population that marks name; a table that is of no other one, and would get this name, is its."""
+        fresh = False
+        with contextlib.suppress(StoreError):
+            fresh = not find_populations(db, source, self.path) and new_name(db, source) == name
+        _begin_named(db, name, release)
+        if fresh:
+            remember_table(db, name, source)
+
+    def populations(self, source: TableIdentity) -> list[str]:
+        """Returns the names of the populations that pay for a table, also that of a new one. Raises StoreError."""
+        with self._shared.reading() as db:
+            return find_populations(db, source, self.path) or [new_name(db, source)]
 
     def intend(self, source: TableIdentity, release: Release, submission: str | None = None) -> str:
         """Records that ``release`` is about to be charged, which costs nothing; returns the name as ``charge`` does.
@@ -479,6 +533,24 @@ class BudgetAccount:
     def adopt(self, submission: str, *, sure: bool) -> str:
         """See ``OwnerBudget.adopt``."""
         return self.budget.adopt(self.source, self.release, submission, sure=sure)
+
+    def mark(self, salt: bytes | None = None) -> str:
+        """Returns a mark of the population that pays; "" where there are several, or the table has no key.
+
+        The ``salt`` is random unless it is given.
+        """
+        names, key = self.budget.populations(self.source), SketchKey.of_existing(self.budget.path)
+        if key is None or len(names) != 1:
+            return ""
+        return make_mark(
+            key, self.release.config, names[0], salt or secrets.token_bytes(SALT_BYTES)
+        )
+
+    def is_marked(self, mark: str) -> bool:
+        """Returns true if a mark is of the population that pays, in this study."""
+        names, key = self.budget.populations(self.source), SketchKey.of_existing(self.budget.path)
+        tag = None if key is None else read_mark(key, self.release.config, mark)
+        return key is not None and [tag] == [population_tag(key, name) for name in names]
 
     def require(self) -> None:
         """See ``OwnerBudget.require``."""

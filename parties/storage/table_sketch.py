@@ -174,6 +174,11 @@ class SketchKey:
     key: bytes = field(repr=False)
 
     @classmethod
+    def of_existing(cls, budget: Path) -> "SketchKey | None":
+        """Returns the key in the file beside a budget; None if it is missing. Raises StoreError."""
+        return cls.beside(budget) if budget.with_name(f"{budget.name}.key").exists() else None
+
+    @classmethod
     def beside(cls, budget: Path) -> "SketchKey":
         """Returns the key in the file beside a budget, which is made if it is missing. Raises StoreError."""
         path = budget.with_name(f"{budget.name}.key")
@@ -209,6 +214,20 @@ class SketchKey:
         cipher = Cipher(algorithms.AES(self._derived(b"tokens")), modes.ECB()).encryptor()
         blocks = cipher.update(np.ascontiguousarray(sums).tobytes()) + cipher.finalize()
         return np.frombuffer(blocks, np.uint64)[::2]
+
+    def digest(self, use: bytes, data: bytes) -> bytes:
+        """Returns a keyed digest of 32 bytes."""
+        return hashlib.blake2b(data, key=self._derived(use), digest_size=32).digest()
+
+    def encrypt_block(self, block: bytes) -> bytes:
+        """Returns a block of 16 bytes, encrypted: a pseudorandom permutation of it."""
+        cipher = Cipher(algorithms.AES(self._derived(b"block")), modes.ECB()).encryptor()
+        return cipher.update(block) + cipher.finalize()
+
+    def decrypt_block(self, block: bytes) -> bytes:
+        """Inverse of ``encrypt_block``."""
+        cipher = Cipher(algorithms.AES(self._derived(b"block")), modes.ECB()).decryptor()
+        return cipher.update(block) + cipher.finalize()
 
     def seal(self, sketch: TableSketch) -> bytes:
         """Returns the encrypted sketch."""

@@ -46,9 +46,11 @@ async def ask_earlier_releases(
     answers = await _ask_all(config, files)
     owner = signatory_of(certificate_bytes(files))
     found = dict[tuple[str, str], list[ServerAnswer]]()
+    marks = dict[tuple[str, str], str]()
     for answer in answers:
         for signed in _uploads(answer, owner):
             key = (signed.submission.config, signed.submission.digest())
+            marks[key] = signed.submission.nonce
             if answer not in (servers := found.setdefault(key, [])):
                 servers.append(answer)
     missing = [
@@ -56,6 +58,7 @@ async def ask_earlier_releases(
             await _release_of(config, files, digest, heard=found[digest, submission]),
             submission,
             tuple(answer.party.name for answer in found[digest, submission]),
+            marks[digest, submission],
         )
         for digest, submission in await asyncio.to_thread(_missing, budget, found)
     ]

@@ -5,6 +5,7 @@ Secret: the participant's table, and a preview's summaries of its columns.
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -30,7 +31,7 @@ from parties.mpc.submission.resubmit import (
     replace_submission,
     study_over,
 )
-from parties.mpc.submission.submit import Submitted, previous_submission, submit
+from parties.mpc.submission.submit import NonceOf, Submitted, previous_submission, submit
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.session.owner import DataOwner
@@ -138,6 +139,7 @@ async def submit_rows(
             capacity=capacity,
             state=path,
             spend=spend,
+            nonce_of=_marking(owner),
             on_retry=lambda text: progress.event("retry", text),
         )
     except NotEnrolled as error:
@@ -171,6 +173,7 @@ async def replace_rows(
         owner.files,
         state=state,
         spend=spend,
+        nonce_of=_marking(owner),
         give_back=refunds_of(owner),
         restore=restoration_of(owner),
         capacity=capacity,
@@ -196,12 +199,26 @@ async def adopt_earlier_releases(owner: DataOwner, progress: Progress) -> None:
             account.source,
             sure=len(item.servers) > 1,
             of_source=False,
+            mark=item.mark,
         )
-        progress.event(
-            "adopted",
-            f"{owner.budget} had no charge for {item.text} with your key; it is charged to {names}",
-        )
+        marked = account.budget.reads_mark(item.release.config, item.mark)
+        progress.event("adopted", item.entered_text(owner.budget, names, known=marked))
     await asyncio.to_thread(account.require)
+
+
+def _marking(owner: DataOwner) -> NonceOf:
+    """Returns a function that marks submissions that are not charged yet with the population that pays.
+
+    A charged submission keeps its nonce, since a share of it may have left.
+    """
+
+    def nonce_of(submission: str, nonce: str) -> str:
+        account = owner.account(distaim_release(owner.study))
+        if account.budget.state(owner.config.digest(), submission) is not None:
+            return nonce
+        return nonce if account.is_marked(nonce) else account.mark() or secrets.token_hex(16)
+
+    return nonce_of
 
 
 def refunds_of(owner: DataOwner, datasets: list[str] | None = None) -> RefundSubmissions:

@@ -43,7 +43,7 @@ from parties.mpc.submission.state import (
     values_digest,
 )
 from parties.mpc.submission.status import SubmissionStatus, ask_submission_status
-from parties.mpc.submission.submit import Submitted, submission_of, submit
+from parties.mpc.submission.submit import NonceOf, Submitted, submission_of, submit
 from parties.mpc.submission.withdrawal_client import (
     WithdrawalProgress,
     await_withdrawal,
@@ -116,6 +116,7 @@ async def replace_submission(
     spend: ChargeSubmission,
     give_back: RefundSubmissions,
     restore: RestoreCharge = lambda submission, replaced_by: None,
+    nonce_of: NonceOf | None = None,
     capacity: int | None = None,
     on_retry: OnRetry = lambda _: None,
 ) -> Replacement:
@@ -153,6 +154,7 @@ async def replace_submission(
             state=state,
             workload=study.workload,
             spend=lambda digest: spend(digest, replaced),
+            nonce_of=nonce_of,
             on_retry=on_retry,
         )
     except SubmissionRefused as error:

@@ -15,7 +15,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,6 +58,9 @@ from parties.mpc.submission.state import (
     values_digest,
 )
 from parties.session.study import Study
+
+NonceOf = Callable[[str, str], str]
+"""Returns the nonce for a submission that is about to be charged, from its digest and its nonce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ async def submit(
     state: Path | None = None,
     workload: Workload | None = None,
     spend: Callable[[str], object] | None = None,
+    nonce_of: NonceOf | None = None,
     on_retry: OnRetry = lambda _: None,
 ) -> Submitted:
     """Counts, shares, seals and sends one participant's coded rows; the client's name is its certificate's.
@@ -191,10 +195,11 @@ async def submit(
     Shapes: codes int32 (rows, columns of the domain), at most ``capacity`` of them, which is public (None: the run's
     maximum). If ``first_round`` is None, the round is drawn. ``workload`` saves building and validating it again, if
     many clients share a process. ``spend`` charges the submission (its digest) to the table's budget before anything is
-    sent (`parties.storage.owner_budget`); without it the caller has to. The deadline is timeouts.submit_s; ``on_retry``
-    is called with every server that has to be tried again, and the reason. The call returns once one server has the
-    upload and every other one has confirmed its part, or is away (``kept_for``): the participant need not return. If
-    ``state`` has the receipts of all three servers, nothing is sent again.
+    sent (`parties.storage.owner_budget`); without it the caller has to. ``nonce_of`` chooses the nonce of a submission
+    that is not charged yet. The deadline is timeouts.submit_s; ``on_retry`` is called with every server that has to be
+    tried again, and the reason. The call returns once one server has the upload and every other one has confirmed its
+    part, or is away (``kept_for``): the participant need not return. If ``state`` has the receipts of all three
+    servers, nothing is sent again.
 
     Raises DataError (too many rows), StoreError (``state`` cannot be used), errors of ``spend``, SubmitError,
     SubmissionRefused, PartialSubmission (one server has it that another refuses), CertificateError, ConfigError.
@@ -207,7 +212,15 @@ async def submit(
     key = SubmissionKey(config.digest(), client, values_digest(own.values))
     if state is not None and (known := completed_receipt(state, key)) is not None:
         return Submitted.from_dict(known, earlier=True)
-    prepared = prepare(config, own, files, workload=workload, first_round=first_round, state=state)
+    prepared = prepare(
+        config,
+        own,
+        files,
+        workload=workload,
+        first_round=first_round,
+        state=state,
+        nonce_of=nonce_of,
+    )
     if prepared is None:
         return _not_drawn(config, client, workload, own)
     if spend is not None:
@@ -280,8 +293,11 @@ def prepare(
     workload: Workload,
     first_round: int | None = None,
     state: Path | None = None,
+    nonce_of: NonceOf | None = None,
 ) -> PreparedSubmission | None:
     """Draws round and seeds, shares ``own`` and seals it, or takes all from ``state``; None: no participation.
+
+    ``nonce_of`` is as for ``submit``.
 
     Raises StoreError if ``state`` is unreadable, unwritable, or of another submission; ConfigError without servers,
     CertificateError.
@@ -297,6 +313,10 @@ def prepare(
         known = SubmissionState.draw(config, own, client, first_round, version)
     elif state is not None and not known.fits(config, own, client, first_round):
         raise _is_of_another(state)
+    if nonce_of is not None and known.first_round is not None:
+        digest = submission_of(config, known, workload).digest()
+        if (nonce := nonce_of(digest, known.nonce)) != known.nonce:
+            known = replace(known, nonce=nonce, boxes=(), common="")
     known, sealed = _seal(config, own, known, workload)
     if state is not None and known != found:
         known.write(state)
