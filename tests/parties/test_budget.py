@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -27,6 +28,7 @@ from parties.foundation.exit_codes import Status
 from parties.identity.tls import make_certificates, pinned_key_in, public_keys
 from parties.local.children import free_ports
 from parties.methods.flaim.settings import flaim_release
+from parties.storage import owner_budget
 from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget
 from parties.storage.population_budget import ROW_OF_KNOWN, UNOPENED, Release
@@ -89,6 +91,24 @@ def test_charge_takes_the_same_submission_once(budget: OwnerBudget, table: Path)
     with pytest.raises(BudgetExceeded):
         spend(budget, table, TWO, "first")
     assert spent(budget) == {"stays": 1}
+
+
+def test_a_clock_that_is_set_back_lowers_nothing(
+    budget: OwnerBudget, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Years back, to the epoch, before it, and forward: releases stay in their order, and so do changes of the limit."""
+    now = iter([2e9, 1e9, 0.0, -1e6, 4e9, 1.0, 2.0, 3.0, 4.0, 5.0])
+    monkeypatch.setattr(owner_budget, "time", SimpleNamespace(time=lambda: next(now)))
+    spend(budget, table, ONE)
+    budget.set_limit("stays", 2.5, 1e-5, why="more")
+    spend(budget, table, TWO)
+    for _ in range(2):
+        with pytest.raises(BudgetExceeded):
+            spend(budget, table, replace(ONE, config="c3" * 32))
+    assert [run.release.run for run in budget.dataset("stays").spending] == ["study-1", "study-2"]
+    spend(budget, table, ONE)
+    assert spent(budget) == {"stays": 2}
+    assert budget.dataset("stays").epsilon == 2.5
 
 
 def test_set_limit_allows_more_and_what_it_says_is_enough(budget: OwnerBudget, table: Path) -> None:

@@ -209,6 +209,11 @@ DISTAIM: Mapping[str, tuple[list[Step], list[ChargeState]]] = {
     "failed, status": (["join", _fail, "status"], [CHARGED]),
     "failed, withdraw": (["join", _fail, "withdraw"], [RETURNED]),
     "failed, signed by one": ([_set(settles=(1,)), "join", _fail, "withdraw"], [CHARGED]),
+    "too few owners, withdraw": (
+        ["join", _set(over="it ended for too few owners"), "withdraw"],
+        [RETURNED],
+    ),
+    "finished without the owner": (["join", _end(0, 1), "status"], [RETURNED]),
     "revoked, status": (["join", _revoke, "status"], [RETURNED]),
     "revoked, withdraw": (["join", _revoke, "withdraw"], [RETURNED]),
 }
@@ -491,3 +496,77 @@ def test_charge_of_a_federation_follows_every_ending_wherever_the_participant_is
             f"killed at {number} of {events}"
         )
         assert OwnerBudget(owner.machine.budget).intended() == []
+
+
+# The table of SECURITY.md
+
+
+IN_SECURITY: Mapping[str, tuple[list[str], list[str]]] = {
+    "a refused connection": (
+        [
+            *("a firewall that rejects", "a proxy that inspects", "a wrong pin"),
+            *("a study that no server knows", "another configuration"),
+            "an owner that is turned away",
+        ],
+        ["no server", "another configuration"],
+    ),
+    "the study ends, for any reason, before a share": (
+        ["a study that is over"],
+        ["cancelled before a sum", "keys alone", "lost before a sum"],
+    ),
+    "withdrawn or replaced before a round": (
+        ["withdrawn", "withdrawn at two", "replaced, and withdrawn"],
+        [],
+    ),
+    "revoked or excluded before a round": (["revoked, status", "revoked, withdraw"], []),
+    "the study is cancelled, and nothing": (
+        ["cancelled, status", "cancelled, withdraw", "cancelled, join", "cancelled by all"],
+        ["given up, signed"],
+    ),
+    "it has failed, or ended for too few owners": (
+        ["failed, withdraw", "too few owners, withdraw"],
+        ["given up, signed"],
+    ),
+    "it is finished without the owner": (["finished without the owner"], []),
+    "a masked vector was sent, its sum given up": ([], ["given up, not signed"]),
+    "a choice or plain counts were sent": (
+        [],
+        ["chosen, and signed", "plain, and signed", "unmasked, and signed"],
+    ),
+    "an opening was made with its rows": (["opened", "finished"], ["finished"]),
+    "fewer signatures than needed": (
+        ["withdrawn at one", "cancelled, signed by one", "failed, signed by one"],
+        ["given up, lost"],
+    ),
+}
+"""Endings that are played for each row of the table: of DistAIM's owners, and of a federation's participants."""
+_WORDS = {"not charged": None, "returned": RETURNED, "charged": CHARGED, "released": RELEASED}
+
+
+def security_table() -> Mapping[str, list[str]]:
+    """Rows of the table of an owner's charge in SECURITY.md, by the ending."""
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+    lines = text.partition("| ending | DistAIM |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {ending: cells for ending, *cells in rows}
+
+
+def test_the_table_in_security_is_what_is_played() -> None:
+    """Each row has endings that are played, with the states that the row says; no row is left out."""
+    table = security_table()
+    for start, (distaim, federation) in IN_SECURITY.items():
+        (row,) = (cells for ending, cells in table.items() if ending.startswith(start))
+        said = [next((w for w in _WORDS if cell.startswith(w)), None) for cell in row]
+        assert distaim or said[0] is None, start
+        for ending in distaim:
+            assert said[0] is not None, start
+            wanted = _WORDS[said[0]]
+            assert set(DISTAIM[ending][1]) == ({wanted} - {None}), (start, ending)
+        for ending in federation:
+            found = FEDERATION[ending]
+            by_column = [[found.masked], [found.own_noise, found.malicious]]
+            for word, columns in zip(said[1:], by_column, strict=True):
+                assert word is not None, (start, ending)
+                for states in columns:
+                    assert set(states or found.masked) == {_WORDS[word]} - {None}, (start, ending)
+    assert len(table) == len(IN_SECURITY)
