@@ -14,7 +14,6 @@ limits: people who are in two populations are protected by the sum of both, whic
 spent budget is forgotten, but for what servers say of submissions (``adopt``).
 """
 
-import contextlib
 import math
 import secrets
 import sqlite3
@@ -196,7 +195,8 @@ class OwnerBudget:
             marked = None if back or of_source else self._marked(db, release.config, mark, source)
             if marked is not None:
                 if _load(db, marked) is None:
-                    self._begin_marked(db, marked, source, release)
+                    # Without a table: nobody can tell whether the one at hand is of these people.
+                    _begin_named(db, marked, release)
                 _insert(db, marked, release, submission)
                 return marked
             names = back or find_populations(db, source, self.path)
@@ -229,7 +229,7 @@ class OwnerBudget:
         """Returns the name of the population that a mark is of; None if this budget's key does not read it.
 
         For a population that this file does not have, that is the name that the table ``source`` would get, if the mark
-        is of that name, else one made of the mark.
+        is of that name, else one made of the mark. Other people's table may have the same file name.
         """
         key = SketchKey.of_existing(self.path)
         tag = None if key is None else read_mark(key, config, mark)
@@ -241,17 +241,6 @@ class OwnerBudget:
             return found
         fresh = new_name(db, source)
         return fresh if population_tag(key, fresh) == tag else f"{TOLD}{tag.hex()}"
-
-    def _begin_marked(
-        self, db: sqlite3.Connection, name: str, source: TableIdentity, release: Release
-    ) -> None:
-        """Makes a population that marks name; a table that is of no other one, and would get this name, is its."""
-        fresh = False
-        with contextlib.suppress(StoreError):
-            fresh = not find_populations(db, source, self.path) and new_name(db, source) == name
-        _begin_named(db, name, release)
-        if fresh:
-            remember_table(db, name, source)
 
     def populations(self, source: TableIdentity) -> list[str]:
         """Returns the names of the populations that pay for a table, also that of a new one. Raises StoreError."""

@@ -161,20 +161,17 @@ def test_an_older_copy_charges_a_population_that_it_does_not_have_and_asks_about
         owner.budget.charge(word, release("may"), "may")
 
 
-def test_a_lost_budget_begins_with_what_is_told_of_the_same_table(owner: Owner) -> None:
-    """The key was kept; a table that would get the marked name is its population's, another one is asked about."""
+def test_a_lost_budget_begins_with_what_is_told_and_asks_about_each_table(owner: Owner) -> None:
+    """The key was kept. A file's name says nothing of people: those of two marks may have had the same."""
     owner.path.unlink()
     assert owner.told("march", owner.mark("march", "stays"), owner.table("stays")) == "stays"
-    assert owner.spent == {"stays": ["march"]}
-    assert owner.budget.populations(owner.table("stays", called="other")) == ["stays"]
-    with pytest.raises(BudgetExceeded):
+    lost = owner.told("may", owner.mark("may", "stays-2"), owner.table("stays"))
+    assert owner.spent == {"stays": ["march"], lost: ["may"]}
+    with pytest.raises(StoreError, match=f"those of stays and {lost}"):
         owner.budget.charge(owner.table("stays"), release("april"), "april")
-    owner.path.unlink()
-    renamed = owner.table("stays", called="renamed")
-    lost = owner.told("march", owner.mark("march", "stays"), renamed)
-    assert lost.startswith(TOLD)
-    with pytest.raises(StoreError, match=f"those of {lost}"):
-        owner.budget.charge(renamed, release("april"), "april")
+    word = replace(owner.table("stays"), word=OwnersWord("stays", False, "ann"))
+    with pytest.raises(BudgetExceeded):
+        owner.budget.charge(word, release("april"), "april")
 
 
 def test_the_owners_word_is_above_a_mark(owner: Owner) -> None:
