@@ -1,8 +1,9 @@
 """Words on privacy: what the best attacker finds, on which condition; and no epsilon without a guarantee."""
 
 import math
+import operator
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status
 from parties.methods.distaim import attacker_on
 from parties.mpc.planning.budget import make_plan
+from parties.report import figures
 from parties.report.attacker import (
+    DRAWN,
     STATED,
     AttackerBound,
     attacker_of,
@@ -59,6 +62,27 @@ def test_attacker_text_says_what_is_found_of_the_present() -> None:
     assert "falsely suspects 1 % of the absent, it finds at most 2 % of the present" in said
     assert "10 %, at most 15.6 %." in said
     assert said.endswith("Guessing finds 1 % and 10 %.")
+
+
+def test_the_picture_is_of_the_reports_own_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page draws the exact bound, from 0 to all of the absent; a report without a guarantee has no picture."""
+    drawn: list[Sequence[tuple[float, float]]] = []
+    draw = figures.draw_attacker
+
+    def record(points: Sequence[tuple[float, float]]) -> object:
+        drawn.append(points)
+        return draw(points)
+
+    monkeypatch.setattr(figures, "draw_attacker", record)
+    report = example().to_dict()
+    assert "What the best attacker finds" in render_html(report, ReportFigures())
+    bound = attacker_of(report)
+    assert [list(points) for points in drawn] == [[(s, bound.found_at_most(s)) for s in DRAWN]]
+    suspected, found = zip(*drawn[0], strict=True)
+    assert (suspected[0], suspected[-1], found[-1]) == (0.0, 1.0, 1.0)
+    assert all(map(operator.le, suspected, found))
+    oracle = render_html({**report, "method": "flaim-oracle"}, ReportFigures())
+    assert "What the best attacker finds" not in oracle
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0, 30.0])

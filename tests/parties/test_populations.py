@@ -401,6 +401,25 @@ def test_every_run_between_silos_is_a_release(
     assert (own.epsilon, own.rho, own.accountant) == (0.5, 0.125, APPROXIMATE)
 
 
+def test_a_run_without_a_guarantee_is_asked_for_by_name(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without the word nothing is made; with it, and nobody there, nothing is charged."""
+    files = make_certificates(tmp_path_factory.mktemp("tls"), [SERVER], NAMES)
+    exact = {"tda": {"components": 3, "privacy": "none"}, "timeouts.connect_s": 0.5}
+    study, table, budget = (tmp_path / name for name in ("study.toml", "t.csv", "budget.sqlite"))
+    study.write_text(silos_config(files, exact).resolved_toml())
+    table.write_text("sex,ward,age\n" + "m,x,3\n" * 20)
+    own = files[NAMES[0]]
+    options = [f"--{name}={getattr(own, name)}" for name in ("ca", "cert", "key")]
+    given = ("join", str(study), "--data", str(table), "--budget", str(budget), *options)
+    assert "Say --not-private to take part all the same" in run(*given, status=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["study.toml", "t.csv"]
+    CliRunner().invoke(cli, [*given, "--not-private"])
+    assert OwnerBudget(budget).datasets() == []
+    assert OwnerBudget(budget).intended() == []
+
+
 # Limits and forecasts
 
 
