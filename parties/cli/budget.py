@@ -147,6 +147,7 @@ def set_limit(
 )
 @click.option(
     "--told",
+    "answer",
     type=click.Path(path_type=Path),
     default=None,
     help=f"Ask nobody: enter what a Flower node was told, by its {TOLD_FILE}.",
@@ -157,7 +158,7 @@ def set_limit(
 def reconcile(
     config: Path,
     run: str | None,
-    told: Path | None,
+    answer: Path | None,
     *,
     population: str | None,
     new_population: str | None,
@@ -186,10 +187,10 @@ def reconcile(
         ask_servers = ask_earlier_releases if loaded.federation is None else ask_server_releases
         return await ask_servers(loaded, own, path)
 
-    if told is None:
+    if answer is None:
         answers = run_supervised(ask, watch_stdin=False, events=None)
     else:
-        answers = read_told(loaded, own, told, budget=path)
+        answers = read_told(loaded, own, answer, budget=path)
     if not answers.answered:
         raise SubmitError(f"no server answers: {_problems_text(answers)}; nothing was entered")
     missing = _of_run(answers.missing, run)

@@ -237,8 +237,8 @@ class FlowerClients(ConnectedClients):
             link.proven = self._proven_card(link, answer, where)
             link.challenge = b""
             if is_releases_question(frame):
-                told, link.statement = await self.answer_question(link.proven.certificate, frame)
-                link.send(told)
+                reply, link.statement = await self.answer_question(link.proven.certificate, frame)
+                link.send(reply)
                 return
         card = link.proven
         found = await self.admit_client(

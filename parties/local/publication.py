@@ -158,7 +158,7 @@ class LocalPublication:
         known = {each.name for each in budget.datasets()} if path.exists() else set()
         table, unknown = said.table, ""
         if table is not None:
-            unknown = check_recorded(self.run, self.config, table, path)
+            unknown = check_recorded(self.run, self.config, table, budget=path)
         name = budget.charge(
             self._source(path), self.release, self.submission, refused=_NOTHING_PUBLISHED
         )

@@ -45,7 +45,7 @@ def record_tables(folder: Path, config: Config, tables: Table | Mapping[str, Tab
     write_json(folder / RECORD, document, secret=True)
 
 
-def check_recorded(folder: Path, config: Config, table: Table, budget: Path) -> str:
+def check_recorded(folder: Path, config: Config, table: Table, *, budget: Path) -> str:
     """Verifies that ``table`` is one that the run in ``folder`` was made of; returns NO_RECORD if nobody can tell.
 
     Raises ConfigError for another table, DataError if it cannot be read, StoreError for a damaged record.

@@ -33,18 +33,18 @@ _LIMIT_S = 30.0
 
 
 class ClosedFederationResponder:
-    """Endpoint of ``study``; ``told`` returns the statements for a participant's certificate (DER), and blocks."""
+    """Endpoint of ``study``; ``statements_of`` returns those for a participant's certificate (DER), and blocks."""
 
     def __init__(
         self,
         study: Callable[[], StudyRecord | None],
-        told: Callable[[bytes], bytes],
+        statements_of: Callable[[bytes], bytes],
         context: ssl.SSLContext,
     ) -> None:
         self.asked_at = 0.0
         self.answering = 0
         self._study = study
-        self._told = told
+        self._statements_of = statements_of
         self._tasks: set[asyncio.Task[None]] = set()
         inlet = PassedSocketQueue()
         self.put = inlet.put
@@ -95,7 +95,7 @@ class ClosedFederationResponder:
 
     async def _answer(self, certificate: bytes) -> bytes:
         try:
-            known = await asyncio.to_thread(self._told, certificate)
+            known = await asyncio.to_thread(self._statements_of, certificate)
         except StoreError as error:
             # Participants do not learn the server's paths.
             return RefusalMessage(Refusal.FAILED, error.message).message().pack()

@@ -85,7 +85,9 @@ class ClosedStudies:
             folder = self._studies.folder(self._studies[digest])
             files = server_certificate_files(load_config(folder.config))
             context = server_context(files)
-            return ClosedFederationResponder(lambda: self._studies.get(digest), self._told, context)
+            return ClosedFederationResponder(
+                lambda: self._studies.get(digest), self._statements_of, context
+            )
 
         try:
             self._federations.take(digest, connection, responder)
@@ -93,7 +95,7 @@ class ClosedStudies:
             return False
         return True
 
-    def _told(self, certificate: bytes) -> bytes:
+    def _statements_of(self, certificate: bytes) -> bytes:
         """Returns the statements of a participant's key, in all studies. Raises StoreError. Blocks."""
         return told_statements(ReleaseRegistry(registry_path(self._register)), certificate)
 

@@ -82,10 +82,10 @@ another accountant than zCDP's, each of which implies zCDP; ``declined`` has rel
 Older files have none of them, and get them when they are opened.
 """
 _JOIN = " and "
-TOLD = "told-"
+MARKED = "told-"
 """Start of the name of a population that this file knows by a mark alone."""
 NOTHING_SENT = "nothing was sent"
-"""What is true of a release that a limit does not cover, unless its program says otherwise."""
+"""Truth about a release that a limit does not cover, unless its program says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,11 @@ class OwnerBudget:
             back = _to_adopt(db, release.config, submission, sure=sure)
             if back is None:
                 return ""
-            marked = None if back or of_source else self._marked(db, release.config, mark, source)
+            marked = (
+                None
+                if back or of_source
+                else self._marked(db, release.config, mark=mark, source=source)
+            )
             if marked is not None:
                 if _load(db, marked) is None:
                     # Without a table: nobody can tell whether the one at hand is of these people.
@@ -224,7 +228,7 @@ class OwnerBudget:
         return key is not None and read_mark(key, config, mark) is not None
 
     def _marked(
-        self, db: sqlite3.Connection, config: str, mark: str, source: TableIdentity
+        self, db: sqlite3.Connection, config: str, *, mark: str, source: TableIdentity
     ) -> str | None:
         """Returns the name of the population that a mark is of; None if this budget's key does not read it.
 
@@ -240,7 +244,7 @@ class OwnerBudget:
         if found is not None:
             return found
         fresh = new_name(db, source)
-        return fresh if population_tag(key, fresh) == tag else f"{TOLD}{tag.hex()}"
+        return fresh if population_tag(key, fresh) == tag else f"{MARKED}{tag.hex()}"
 
     def populations(self, source: TableIdentity) -> list[str]:
         """Returns the names of the populations that pay for a table, also that of a new one. Raises StoreError."""
@@ -352,7 +356,9 @@ class OwnerBudget:
         if dataset.covers(release):
             return
         if dataset.not_private:
-            raise BudgetExceeded(_without_limit_text(dataset, release, self.path, refused))
+            raise BudgetExceeded(
+                _without_limit_text(dataset, release, where=self.path, refused=refused)
+            )
         limit = dataset.limit_with(release)
         spending, more = dataset.spending, release.run
         last = spending[-1] if spending else None
@@ -532,7 +538,7 @@ class BudgetAccount:
         if key is None or len(names) != 1:
             return ""
         return make_mark(
-            key, self.release.config, names[0], salt or secrets.token_bytes(SALT_BYTES)
+            key, self.release.config, names[0], salt=salt or secrets.token_bytes(SALT_BYTES)
         )
 
     def is_marked(self, mark: str) -> bool:
@@ -565,7 +571,7 @@ def _to_adopt(
     return back if not entries or (sure and len(back) == len(entries)) else None
 
 
-def _without_limit_text(dataset: Dataset, release: Release, where: Path, refused: str) -> str:
+def _without_limit_text(dataset: Dataset, release: Release, *, where: Path, refused: str) -> str:
     last = dataset.not_private[-1]
     return (
         f"the budget of population {dataset.name} ({where}) does not cover this release, and {refused}: run "

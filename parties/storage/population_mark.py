@@ -22,7 +22,7 @@ def population_tag(key: SketchKey, population: str) -> bytes:
     return key.digest(b"population", population.encode())[:_TAG_BYTES]
 
 
-def make_mark(key: SketchKey, config: str, population: str, salt: bytes) -> str:
+def make_mark(key: SketchKey, config: str, population: str, *, salt: bytes) -> str:
     """Returns a mark (hex) for the study with configuration ``config``; marks differ by their ``salt``."""
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt of {len(salt)} bytes; expected {SALT_BYTES}")

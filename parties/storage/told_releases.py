@@ -28,9 +28,9 @@ class EarlierRelease:
 
     def entered_text(self, budget: Path, names: str, *, known: bool) -> str:
         """Returns the sentence on its charge to populations, ``known`` from its mark."""
-        whose = "" if known else "; nothing tells whether it was of these people"
+        doubt = "" if known else "; nothing tells whether it was of these people"
         return (
-            f"{budget} had no charge for {self.text} with your key; it is charged to {names}{whose}"
+            f"{budget} had no charge for {self.text} with your key; it is charged to {names}{doubt}"
         )
 
 

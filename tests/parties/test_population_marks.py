@@ -21,7 +21,7 @@ from parties.identity.tls import certificate_bytes
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.submission import submit as submit_module
 from parties.session.study import Study
-from parties.storage.owner_budget import TOLD, BudgetAccount, OwnerBudget
+from parties.storage.owner_budget import MARKED, BudgetAccount, OwnerBudget
 from parties.storage.population_budget import Release
 from parties.storage.population_mark import MARK_BYTES, SALT_BYTES, make_mark, read_mark
 from parties.storage.population_mark import population_tag as tag_of
@@ -49,7 +49,7 @@ def salt() -> bytes:
 
 def test_a_mark_is_read_with_its_key_for_its_study_alone(tmp_path: Path) -> None:
     own, other = key_at(tmp_path / "a"), key_at(tmp_path / "b")
-    mark = make_mark(own, STUDY, "stays", salt())
+    mark = make_mark(own, STUDY, "stays", salt=salt())
     assert read_mark(own, STUDY, mark) == tag_of(own, "stays") != tag_of(own, "cars")
     assert read_mark(own, OTHER_STUDY, mark) is None
     assert read_mark(other, STUDY, mark) is None
@@ -61,7 +61,10 @@ def test_marks_of_one_population_have_nothing_in_common(tmp_path: Path) -> None:
     """Each of 1,024 marks differs from the first in about half of its bits: at most 3 in 10^9 have less than 30."""
     own = key_at(tmp_path / "a")
     marks = {
-        int(make_mark(own, study, "stays", bytes(SALT_BYTES - 2) + bytes([n // 256, n % 256])), 16)
+        int(
+            make_mark(own, study, "stays", salt=bytes(SALT_BYTES - 2) + bytes([n // 256, n % 256])),
+            16,
+        )
         for study in (STUDY, OTHER_STUDY)
         for n in range(512)
     }
@@ -69,7 +72,7 @@ def test_marks_of_one_population_have_nothing_in_common(tmp_path: Path) -> None:
     first, *others = marks
     assert all(30 <= (first ^ other).bit_count() <= 98 for other in others)
     with pytest.raises(ValueError, match="a salt of 3 bytes"):
-        make_mark(own, STUDY, "stays", b"abc")
+        make_mark(own, STUDY, "stays", salt=b"abc")
 
 
 # Budgets
@@ -107,7 +110,7 @@ class Owner:
         )
 
     def mark(self, run: str, population: str) -> str:
-        return make_mark(self.key, release(run).config, population, salt())
+        return make_mark(self.key, release(run).config, population, salt=salt())
 
 
 def release(run: str) -> Release:
@@ -134,7 +137,7 @@ def test_a_mark_of_another_study_or_key_says_nothing(owner: Owner, tmp_path: Pat
         "",
         secrets.token_hex(MARK_BYTES),
         owner.mark("april", "cars"),
-        make_mark(other, release("march").config, "cars", salt()),
+        make_mark(other, release("march").config, "cars", salt=salt()),
     ):
         with pytest.raises(StoreError, match="has several populations"):
             owner.told("march", mark, owner.table("stays"))
@@ -149,7 +152,7 @@ def test_an_older_copy_charges_a_population_that_it_does_not_have_and_asks_about
     owner.budget.charge(owner.table("birds"), release("march"), "march")
     shutil.copy(owner.path.with_name("copy"), owner.path)
     lost = owner.told("march", owner.mark("march", "birds"), owner.table("cars"))
-    assert lost.startswith(TOLD)
+    assert lost.startswith(MARKED)
     assert owner.told("april", owner.mark("april", "birds"), owner.table("cars")) == lost
     assert owner.spent == {"stays": ["stays"], "cars": ["cars"], lost: ["march", "april"]}
     for name in ("stays", "cars"):
@@ -256,10 +259,10 @@ def test_what_is_sent_has_the_mark_of_the_population_that_is_charged(
     assert read_mark(key, config, before) == tag_of(key, "table")
     assert read_mark(key, config, nonces[0]) == tag_of(key, "stays")
     assert charged(place) == {"stays": ["trial"]}
-    # What is charged is sent again as it is.
-    assert place.submit("--yes") == Status.STORAGE
+    # What is charged is sent again as it is, whoever pays as well by now: a share of it may have left.
+    assert place.submit("--yes", "--new-population", "more") == Status.STORAGE
     assert nonces == [nonces[0]] * 2
-    assert charged(place) == {"stays": ["trial"]}
+    assert charged(place) == {"stays": ["trial"], "more": ["trial"]}
 
 
 @pytest.mark.usefixtures("running")
@@ -277,7 +280,7 @@ def test_releases_of_two_populations_of_one_key_are_charged_apart(
         budget.set_limit(name, 1.47, 1e-5, why="two")
     for run, name in (("march", "table"), ("april", "donors"), ("may", "birds")):
         study = make_config({"run.id": run, "run.epsilon": 0.5})
-        nonce = make_mark(key, study.digest(), name, salt())
+        nonce = make_mark(key, study.digest(), name, salt=salt())
         registries.release(
             study, 0, upload=sealed_upload(study, OWNER, nonce=nonce).signed.to_json()
         )
@@ -288,7 +291,7 @@ def test_releases_of_two_populations_of_one_key_are_charged_apart(
     told = capsys.readouterr()
     assert "nothing tells" not in told.err + told.out
     found = charged(place)
-    (lost,) = (name for name in found if name.startswith(TOLD))
+    (lost,) = (name for name in found if name.startswith(MARKED))
     assert found == {"table": ["first", "march"], "donors": ["first", "april"], lost: ["may"]}
 
 
