@@ -177,6 +177,27 @@ def test_a_flaim_study_is_served_to_clients_that_were_there_before_it(three: Clu
         assert f"{name} took part in" in log.read_text()
     place = Path(three.serves[0].get(f"/studies/{digest}")["folder"])
     assert (place / "run" / "report.html").exists()
+    _is_told_to_its_clients(three, config, "after the end")
+    assert three.serves[0].end() == int(Status.TERMINATED)
+    three.serves[0].start()
+    three.serves[0].until_state("by-flaim", "finished")
+    _is_told_to_its_clients(three, config, "after a restart")
+
+
+def _is_told_to_its_clients(three: Cluster, config: Path, when: str) -> None:
+    """Clients whose budgets are lost hear of a study that is over from the service."""
+    for name in OWNERS:
+        own, certificates = three.folder / name, config.parent / CERTIFICATES
+        lost = own / f"lost {when}.sqlite"
+        files = ("--ca", certificates / "ca.crt", "--cert", certificates / f"{name}.crt")
+        options = ("--key", "tls/own.key", "--budget", lost, "--new-population", "stays", "--json")
+        given = ("budget", "reconcile", config, *files, *options)
+        said = json.loads(syncret(*map(str, given), cwd=own))
+        assert said["answered"] == ["alpha"]
+        ((paid,), (found,)) = (
+            OwnerBudget(path).datasets()[0].runs for path in (own / "flaim.sqlite", lost)
+        )
+        assert (found.release, found.submission) == (paid.release, paid.submission)
 
 
 @pytest.mark.slow

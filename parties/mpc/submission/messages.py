@@ -42,7 +42,8 @@ class Submission:
     ``config`` is the hex digest of the configuration that the client agreed to, ``workload`` that of the workload.
     ``cells`` is the length of the count vector, ``ring`` its bits, ``form`` the upload form. ``capacity`` is the
     client's maximum number of rows, independent of the actual number. ``first_round`` (1..T) is the first round that
-    counts the client, ``nonce`` are 32 hex digits that the client drew. ``version`` is 1 for the client's first
+    counts the client. ``nonce`` are 32 hex digits that the client drew: to its own budget a mark of the population that
+    pays (`parties.storage.population_mark`), to everybody else noise. ``version`` is 1 for the client's first
     submission in the run; each submission that replaces earlier ones has a larger one.
     """
 
