@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from parties.audit.bundle import PACKAGE
 from parties.cli.main import cli
+from parties.config import load_config
 from parties.foundation.exit_codes import describe
 from parties.foundation.version import WIRE_VERSION, version
 from parties.local.publication import is_local_run
@@ -82,7 +83,8 @@ def _failed(error: BaseException, run: Path) -> Outcome:
 def _bundled(run: Path) -> Outcome:
     """The digests are of all files that `syncret bundle` puts into one, its documents among them."""
     out = run.with_name("bundle.zip")
-    local = is_local_run(run, read_document(run / "report.json") or {})
+    config = load_config(run / "config.toml")
+    local = is_local_run(run, config, read_document(run / "report.json") or {})
     word = ["--uncharged=Rows of nobody, drawn for this recording"] if local else []
     budget = run.with_name("budget.sqlite")
     arguments = ["bundle", str(run), f"--out={out}", *word, f"--budget={budget}"]
