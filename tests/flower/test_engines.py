@@ -38,9 +38,10 @@ Certificates = dict[str, CertificateFiles]
 pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("flaim-certs"), [SERVER], NAMES)
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    """Keys of their own: a server tells an owner with a new budget what an earlier run has released of its key."""
+    return make_certificates(tmp_path / "flaim-certs", [SERVER], NAMES)
 
 
 @dataclass
