@@ -13,6 +13,7 @@ import click
 from parties.cli.invitations import ensure_admitted, open_study, study_path
 from parties.cli.numbers import NumberRange
 from parties.cli.options import authority_option, days_option
+from parties.cli.renew import print_operator, renew
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Address, Config
 from parties.crypto.hpke import SealKey
@@ -120,6 +121,7 @@ def certs() -> None:
 
 
 certs.add_command(fingerprint)
+certs.add_command(renew)
 
 
 @certs.command(
@@ -395,8 +397,7 @@ def operator(
     password = secrets.token_urlsafe(12)
     made = make_operator(directory, name, hosts=hosts, days=days, password=password)
     if as_json:
-        paths = {key: str(getattr(made, key)) for key in ("cert", "key", "bundle")}
-        print_json({"name": name, "fingerprint": made.fingerprint, **paths, "password": password})
+        print_operator(made, name, password)
         return
     key = "readers" if reader else "clients"
     print_lines(

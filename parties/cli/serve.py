@@ -13,10 +13,11 @@ import signal
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
-from parties.cli.options import an_address, folder_option
+from parties.cli.options import an_address, folder_option, service_answer
 from parties.cli.runtime import (
     common_options,
     log_option,
@@ -37,7 +38,9 @@ from parties.observability.events import Progress
 from parties.observability.logs import JsonLog
 from parties.service.identity import ServerFile, ServiceIdentity, create_identity, join_servers
 from parties.service.kit import make_kits
-from parties.storage.files import write_atomic
+from parties.service.rotation import announce, finish_activation
+from parties.service.rotation import withdraw as withdraw_announcement
+from parties.storage.files import disk_errors, write_atomic
 from parties.storage.user_paths import REGISTRY_VARIABLE
 from protocols.memory import share_freed_memory
 
@@ -128,6 +131,7 @@ def serve(
     disable_core_dumps()
     share_freed_memory()
     url = database_url(folder, database, database_file, pop_environment_url())
+    finish_activation(folder)
     identity = ServiceIdentity.load(folder)
     if pid not in (None, identity.pid):
         raise ConfigError(
@@ -220,6 +224,85 @@ def join_command(files: tuple[Path, ...], folder: Path, as_json: bool) -> None:
         lines = server.lines()
         click.echo("\n".join([f"server {pid}: {lines[0]}", *lines[1:]]))
     say(f"this is server {identity.pid}, {identity.own.name}. Next: syncret serve --dir {folder}")
+
+
+@serve.command(
+    "rotate",
+    short_help="Replace this server's key, or confirm another's.",
+    epilog="Example: syncret serve rotate (at alpha); syncret serve rotate alpha 'legal winner ...' (at the others)",
+)
+@click.argument("name", required=False)
+@click.argument("words", required=False)
+@click.option(
+    "--file",
+    "new_file",
+    type=_PATH,
+    default=None,
+    help="NAME's new public file, where its old key is lost or stolen: that key is refused at once.",
+)
+@click.option("--withdraw", is_flag=True, help="Take this server's announcement back.")
+@folder_option
+@common_options
+def rotate_command(
+    name: str | None,
+    words: str | None,
+    *,
+    new_file: Path | None,
+    withdraw: bool,
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """Make a new key for this server, and announce it to the two others under the old one.
+
+    Their operators hear its words from this one's, and type them: the same command with this server's NAME and the
+    WORDS. The new key is at work from the next study once both have; studies go on with the key that they began with.
+    The services run meanwhile.
+    """
+    if name is not None and not withdraw:
+        _confirm_key(name, words, new_file, folder, as_json=as_json)
+        return
+    if name is not None or new_file is not None:
+        raise click.UsageError("give NAME and WORDS of another server, or --withdraw, or neither")
+    finish_activation(folder)
+    identity = ServiceIdentity.load(folder)
+    if withdraw:
+        text = "taken back" if withdraw_announcement(identity) else "nothing was announced"
+        print_json({"withdrawn": text == "taken back"}) if as_json else say(text)
+        return
+    made = announce(identity, new_key=True)
+    if as_json:
+        print_json({"key": made.server.key, **_public(made.server)})
+        return
+    click.echo("\n".join(made.server.lines()))
+    own, others = identity.own.name, [identity.servers[pid].name for pid in identity.peers]
+    say(
+        f"This is {own}'s next key. Read its words to the operators of {' and '.join(others)}; each types: syncret "
+        f"serve rotate {own} 'TWELVE WORDS'. It is at work from the next study once both have (syncret study list)."
+        if others
+        else "It is at work from the next study, once the service runs."
+    )
+
+
+def _confirm_key(
+    name: str, words: str | None, new_file: Path | None, folder: Path, *, as_json: bool
+) -> None:
+    """Confirms another server's next key. Raises ServiceRefused."""
+    if words is None:
+        raise click.UsageError(f"give the twelve words that {name}'s operator reads out, in quotes")
+    body: dict[str, object] = {"words": words}
+    if new_file is not None:
+        with disk_errors(new_file, "read"):
+            body["file"] = new_file.read_text(encoding="utf-8")
+    answer = service_answer(folder, "POST", f"/servers/{quote(name, safe='')}/confirm", body)
+    if as_json:
+        print_json(answer)
+        return
+    after = (
+        "its former key is refused from now on"
+        if new_file is not None
+        else "its former key is refused once it is at work"
+    )
+    say(f"the next key of {name} is confirmed here; {after}")
 
 
 def _public(server: ServerFile) -> dict[str, str]:

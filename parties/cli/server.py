@@ -16,7 +16,7 @@ from parties.cli.runtime import (
     run_supervised,
     server_progress,
 )
-from parties.config import load_config
+from parties.config import CertificateFiles, load_config
 from parties.federation.method import ServedMethod
 from parties.federation.server import run_federated_server
 from parties.federation.session import server_certificate_files
@@ -147,7 +147,7 @@ def _serve_mpc(
         raise_file_limit()
         board, asked = logged_status(RunInfo.of_server(loaded, pid), log), OperatorCommands()
         commands = command_handlers(supervision.cancel, asked)
-        async with with_admin_api(board, own_folder, commands) as tracer:
+        async with with_admin_api(board, own_folder, commands, loaded.require_tls(pid)) as tracer:
             await run_mpc_server(
                 loaded,
                 pid,
@@ -190,11 +190,11 @@ def _serve_federation(
 
     async def serve(supervision: Supervision) -> None:
         loaded = load_config(config)
-        server_certificate_files(loaded)  # Checked before anything is written.
+        tls = server_certificate_files(loaded)  # Checked before anything is written.
         make_private(folder)
         board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
         alone = not watch_stdin
-        async with _with_admin_api(board, folder, supervision, asked, alone=alone) as tracer:
+        async with _with_admin_api(board, folder, supervision, asked, tls, alone=alone) as tracer:
             await run_federated_server(
                 loaded,
                 folder,
@@ -221,6 +221,7 @@ async def _with_admin_api(
     folder: Path,
     supervision: Supervision,
     asked: OperatorCommands,
+    tls: CertificateFiles,
     *,
     alone: bool,
 ) -> AsyncIterator[StepTracer]:
@@ -230,5 +231,6 @@ async def _with_admin_api(
         return
     from parties.service.exposed_run import command_handlers, with_admin_api
 
-    async with with_admin_api(board, folder, command_handlers(supervision.cancel, asked)) as tracer:
+    commands = command_handlers(supervision.cancel, asked)
+    async with with_admin_api(board, folder, commands, tls) as tracer:
         yield tracer

@@ -36,7 +36,7 @@ from parties.foundation.errors import (
     StoreError,
 )
 from parties.foundation.untrusted_text import certificate_from_der, certificate_from_pem
-from parties.storage.files import disk_errors, write_new
+from parties.storage.files import disk_errors, write_atomic, write_new
 from protocols.mesh import key_hash
 
 CA_NAME = "Syncret authority"
@@ -49,6 +49,8 @@ _BACKDATE = datetime.timedelta(minutes=5)
 
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name."""
+_PINNED = _NO_CHECK_TIME | ssl.VERIFY_X509_PARTIAL_CHAIN
+"""Flags for certificates that are in the file of trusted ones themselves, where two of one name may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,20 +296,30 @@ def handshake_text(error: ssl.SSLError) -> str:
     return f"a TLS handshake failed: {str(words).replace('_', ' ').lower()}"
 
 
-def pinned_peer_contexts(
-    files: CertificateFiles, expected: Sequence[PinnedKey]
-) -> tuple[ssl.SSLContext, list[ssl.SSLContext]]:
-    """Contexts as ``server_context`` and ``client_contexts``, among peers whose own certificates are in ``files.ca``.
+def pinned_server_context(files: CertificateFiles) -> ssl.SSLContext:
+    """Context as ``server_context``, among peers whose own certificates are in ``files.ca``.
 
-    Each peer is known by its key, and its certificate is valid whatever this host's clock shows: the peers tell one
-    another about clock errors. Raises CertificateError.
+    A certificate is valid whatever this host's clock shows: the peers tell one another about clock errors. The caller
+    verifies the peer by ``peer_key``. Raises CertificateError.
     """
     server = _context(files, ssl.PROTOCOL_TLS_SERVER)
     server.sslobject_class = _AlertingObject
-    clients = [_client_context(files, peer) for peer in expected]
-    for context in (server, *clients):
-        context.verify_flags |= _NO_CHECK_TIME
-    return server, clients
+    server.verify_flags |= _PINNED
+    return server
+
+
+def pinned_client_context(
+    files: CertificateFiles,
+    expected: Sequence[PinnedKey],
+    on_peer: Callable[[bytes], object] = lambda certificate: None,
+) -> ssl.SSLContext:
+    """Context of the connecting side for ``pinned_server_context``; the peer has to be one of those ``expected``.
+
+    ``on_peer`` receives the verified certificate (DER) of each handshake. Raises CertificateError.
+    """
+    context = _client_context(files, expected, on_peer)
+    context.verify_flags |= _PINNED
+    return context
 
 
 def client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLContext:
@@ -321,17 +333,23 @@ def client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLConte
 def client_contexts(files: CertificateFiles, expected: Sequence[PinnedKey]) -> list[ssl.SSLContext]:
     """Contexts as ``client_context``, one for each server; ``files`` are verified once. Raises CertificateError."""
     load_identity(files)
-    return [_client_context(files, server) for server in expected]
+    return [_client_context(files, [server]) for server in expected]
 
 
-def _client_context(files: CertificateFiles, expected: PinnedKey) -> ssl.SSLContext:
+def _client_context(
+    files: CertificateFiles,
+    expected: Sequence[PinnedKey],
+    on_peer: Callable[[bytes], object] = lambda certificate: None,
+) -> ssl.SSLContext:
     def check(connection: ssl.SSLObject | ssl.SSLSocket) -> None:
         try:
-            other = expected.other_than(peer_name(connection), peer_key(connection))
+            name, key = peer_name(connection), peer_key(connection)
         except CertificateError as error:
             raise ssl.SSLCertVerificationError(str(error)) from error
-        if other is not None:
-            raise ssl.SSLCertVerificationError(other)
+        others = [pinned.other_than(name, key) for pinned in expected]
+        if None not in others:
+            raise ssl.SSLCertVerificationError(others[0])
+        on_peer(connection.getpeercert(binary_form=True) or b"")
 
     class CheckedObject(ssl.SSLObject):
         def do_handshake(self) -> None:
@@ -501,13 +519,38 @@ class Authority:
         key = ed25519.Ed25519PrivateKey.generate()
         # Random names: two authorities of one name would differ in their signatures only, with a misleading alert.
         text = f"{CA_NAME} {secrets.token_hex(4)}"
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-        builder = _builder(text, name, key.public_key(), valid_days)
-        builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-        certificate = builder.add_extension(_signs_certificates(), critical=True).sign(key, None)
+        certificate = _authority_certificate(text, key, valid_days)
         key_path = directory / f"{AUTHORITY}.key"
         _write_new(directory / f"{AUTHORITY}.crt", certificate, {key_path: private_pem(key)})
         return cls(directory, certificate, key)
+
+    def renew(self, valid_days: float) -> Self:
+        """Makes the authority's certificate anew, of the same key and name. Raises CertificateError, StoreError."""
+        text = common_name(self.certificate, self.directory)
+        made = _authority_certificate(text, self._key, valid_days)
+        write_atomic(self.directory / f"{AUTHORITY}.crt", public_pem(made), durable=True)
+        return type(self)(self.directory, made, self._key)
+
+    def renewed(
+        self, certificate: x509.Certificate, path: Path, valid_days: float
+    ) -> x509.Certificate:
+        """Returns a data owner's ``certificate`` anew, for the same name and key; errors call it ``path``.
+
+        Raises CertificateError if the authority has not issued it, or it is a server's.
+        """
+        try:
+            certificate.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature) as error:
+            raise CertificateError(
+                f"{path}: not issued by the authority in {self.directory}; expected one of its certificates"
+            ) from error
+        key = certificate.public_key()
+        if is_for_servers(certificate) or not isinstance(key, ed25519.Ed25519PublicKey):
+            raise CertificateError(
+                f"{path}: not a data owner's certificate; expected NAME.crt of one"
+            )
+        name = common_name(certificate, path)
+        return self.issue(name, key, server=False, valid_days=valid_days)
 
     def issue(
         self, name: str, public_key: ed25519.Ed25519PublicKey, *, server: bool, valid_days: float
@@ -523,6 +566,15 @@ class Authority:
         )
         builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
         return builder.sign(self._key, None)
+
+
+def _authority_certificate(
+    text: str, key: ed25519.Ed25519PrivateKey, valid_days: float
+) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+    builder = _builder(text, name, key.public_key(), valid_days)
+    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+    return builder.add_extension(_signs_certificates(), critical=True).sign(key, None)
 
 
 def self_signed(name: str, key: ed25519.Ed25519PrivateKey, valid_days: float) -> x509.Certificate:

@@ -133,6 +133,8 @@ class StatusSources:
     now: Callable[[], int | None] = lambda: None
     """Round under way, if no event reports it."""
     asked: Callable[[], Mapping[str, object] | None] = lambda: None
+    certificates: Callable[[], Sequence[Mapping[str, object]]] = lambda: ()
+    """Ends of the certificates that the server uses, as JSON values (`parties.service.expiry`)."""
 
     def frozen(self) -> "StatusSources":
         """Returns sources with the current values; empty ones for values that are no longer readable."""
@@ -141,7 +143,13 @@ class StatusSources:
         with contextlib.suppress(StoreError):
             owners, spent = self.owners(), self.spent()
         steps, commands = self.steps(), self.asked()
-        return StatusSources(lambda: owners, lambda: spent, lambda: steps, asked=lambda: commands)
+        return StatusSources(
+            lambda: owners,
+            lambda: spent,
+            lambda: steps,
+            asked=lambda: commands,
+            certificates=self.certificates,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,6 +439,7 @@ class RunStatus:
             ],
             "steps": {name: asdict(step) for name, step in steps.items()},
             "asked": self.sources.asked(),
+            "certificates": list(self.sources.certificates()),
             "rejections": dict(self._rejections),
             "errors": [said.to_dict() for said in self._errors],
             "rejected": [said.to_dict() for said in self._refused],

@@ -104,6 +104,7 @@ def _summary(status: Mapping[str, Any]) -> Table:
             for i, text in enumerate(_requests_text(status.get("asked")))
         ],
         *[("peer" if not i else "", _peer(peer)) for i, peer in enumerate(status["peers"])],
+        *[("certificate", end["text"]) for end in status["certificates"] if end["text"]],
         ("version", f"syncret {versions['syncret']}, wire {versions['wire']}"),
     ]
     for name, text in rows:

@@ -22,6 +22,7 @@ import errno
 import ipaddress
 import logging
 import os
+import re
 import socket
 import ssl
 import threading
@@ -37,8 +38,19 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parties.config import Address
-from parties.foundation.errors import CertificateError, ConfigError, StoreError
-from parties.identity.tls import check_subject, handshake_text, load_key, with_failure_alerts
+from parties.foundation.errors import (
+    CertificateError,
+    CertificateExpired,
+    ConfigError,
+    StoreError,
+)
+from parties.identity.tls import (
+    check_subject,
+    handshake_text,
+    load_certificate,
+    load_key,
+    with_failure_alerts,
+)
 from parties.observability.events import OnRejection, Rejection
 from parties.service.settings import FILE, AdminSection
 from parties.storage.files import disk_errors, write_atomic, write_new
@@ -259,6 +271,12 @@ def _context(
     folder: Path, section: AdminSection, on_failure: Callable[[ssl.SSLError], object]
 ) -> ssl.SSLContext:
     cert, key, ca = (folder / name for name in (section.cert, section.key, section.ca))
+    end = load_certificate(cert, "certificate").not_valid_after_utc
+    if end < datetime.datetime.now(datetime.UTC):
+        raise CertificateExpired(
+            f"{cert}: ended on {end:%Y-%m-%d %H:%M} UTC; expected a valid one: syncret certs renew admin --dir "
+            f"{folder} (is this machine's clock right?)"
+        )
     # Refuses a key file that other users can read.
     load_key(key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -298,30 +316,104 @@ def make_operator(
 ) -> OperatorFiles:
     """Makes the keys of operator ``name`` below ``folder``, and the server's own for its ``hosts`` if there are none.
 
-    Raises CertificateError for a name that no certificate can have, StoreError if the operator exists already.
+    Raises CertificateError for a name that no certificate can have, or that has one already; StoreError.
     """
     check_subject(name)
     section, below = AdminSection(), folder / "admin"
     with disk_errors(below, "made"):
         below.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if (path := below / f"{name}.crt").exists():
+        end = load_certificate(path, "certificate").not_valid_after_utc
+        raise CertificateError(
+            f"{name} has a certificate already: {path}, until {end:%Y-%m-%d}; expected another name, or "
+            f"`syncret certs renew operator {name}`, which makes a new one"
+        )
     if not (folder / section.cert).exists():
         own = ec.generate_private_key(ec.SECP256R1())
         certificate = _certificate("syncret admin", own, days, hosts=hosts)
         write_new(folder / section.key, _private_pem(own), secret=True)
         write_atomic(folder / section.cert, _pem(certificate))
+    return _write_operator(folder, name, _listed(folder), days=days, password=password)
+
+
+def renew_operator(folder: Path, name: str, *, days: float, password: str) -> OperatorFiles:
+    """Makes a new key and certificate of operator ``name``; those before are let in no more after the next start.
+
+    Their fingerprint in the settings is replaced, if it is there. Raises CertificateError if there is no such
+    operator; StoreError.
+    """
+    check_subject(name)
+    before = folder / "admin" / f"{name}.crt"
+    if not before.exists():
+        raise CertificateError(
+            f"{before}: {name} has no certificate yet; expected `syncret certs operator {name}`"
+        )
+    former = load_certificate(before, "certificate")
+    kept = [certificate for certificate in _listed(folder) if certificate != former]
+    made = _write_operator(folder, name, kept, days=days, password=password)
+    _replace_fingerprint(folder, former.fingerprint(hashes.SHA256()).hex(), made.fingerprint)
+    return made
+
+
+def _listed(folder: Path) -> list[x509.Certificate]:
+    """Returns the operators' certificates that are listed. Raises CertificateError, StoreError."""
+    path = folder / AdminSection().ca
+    with disk_errors(path, "read"):
+        data = path.read_bytes() if path.exists() else b""
+    try:
+        return x509.load_pem_x509_certificates(data) if data else []
+    except ValueError as error:
+        raise CertificateError(f"{path}: is not a file of certificates; expected PEM") from error
+
+
+def _replace_fingerprint(folder: Path, former: str, fingerprint: str) -> None:
+    """Replaces a fingerprint in the settings, however it is spelt there. Raises StoreError."""
+    path = folder / FILE
+    if not path.exists():
+        return
+    with disk_errors(path, "read"):
+        text = path.read_text(encoding="utf-8")
+    spelt = re.compile(
+        ":?".join(former[i : i + 2] for i in range(0, len(former), 2)), re.IGNORECASE
+    )
+    if spelt.search(text):
+        write_atomic(path, spelt.sub(fingerprint, text), durable=True)
+
+
+def renew_admin(folder: Path, *, days: float) -> x509.Certificate:
+    """Makes a new certificate of the admin API, of the same key and hosts. Raises CertificateError, StoreError."""
+    section = AdminSection()
+    former, key = (
+        load_certificate(folder / section.cert, "certificate"),
+        load_key(folder / section.key),
+    )
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{folder / section.key}: not a key of `syncret certs operator`")
+    try:
+        names = former.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound as error:
+        raise CertificateError(f"{folder / section.cert}: names no host; expected ours") from error
+    hosts = [str(each.value) for each in names]
+    certificate = _certificate("syncret admin", key, days, hosts=hosts)
+    write_atomic(folder / section.cert, _pem(certificate), durable=True)
+    return certificate
+
+
+def _write_operator(
+    folder: Path, name: str, others: Sequence[x509.Certificate], *, days: float, password: str
+) -> OperatorFiles:
+    """Writes new files of an operator, in place of those that are there, and lists its certificate after ``others``."""
+    section, below = AdminSection(), folder / "admin"
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _certificate(name, key, days)
     made = OperatorFiles(
         certificate.fingerprint(hashes.SHA256()).hex(),
         *(below / f"{name}.{kind}" for kind in ("crt", "key", "p12")),
     )
-    write_new(made.key, _private_pem(key), secret=True)
-    write_new(made.bundle, _bundle(name, key, certificate, password), secret=True)
-    write_new(made.cert, _pem(certificate))
-    known, ca = b"", folder / section.ca
-    with disk_errors(ca, "read"):
-        known = ca.read_bytes() if ca.exists() else b""
-    write_atomic(ca, known + _pem(certificate), durable=True)
+    write_atomic(made.key, _private_pem(key), secret=True)
+    write_atomic(made.bundle, _bundle(name, key, certificate, password), secret=True)
+    write_atomic(made.cert, _pem(certificate))
+    write_atomic(folder / section.ca, b"".join(map(_pem, [*others, certificate])), durable=True)
     return made
 
 

@@ -16,6 +16,8 @@
     POST /studies/ID/close, /finish    forwarded to the study's process
     POST /studies/ID/revoke            {"owner": NAME}; forwarded as well
     GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    forwarded to the study's process
+    POST /servers/NAME/confirm         {"words": text}: accepts the next key that the server NAME announces; with
+                                       {"file": its new public file} that file's, and its former one no more
     POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
 
 ID is a digest, 8 of its digits or more, or the name of a run. Other modules add routes to ``service_application``. The
@@ -47,6 +49,7 @@ from parties.observability.events import OnRejection, ignore_rejection
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.admission import ApplicantState, UnknownApplicant
 from parties.service.collection import CollectionRefused
+from parties.service.key_changes import KeyRefused
 from parties.service.known_studies import UnknownStudy
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
@@ -117,6 +120,7 @@ def service_application(
             web.post(f"/studies/{{id}}/{{order:{'|'.join(_PROCESS_COMMANDS)}}}", _send_command),
             web.post("/studies/{id}/revoke", _revoke),
             web.get(f"/studies/{{id}}/{{what:{'|'.join(_PROCESS_PATHS)}}}", _get_from_process),
+            web.post("/servers/{name}/confirm", _confirm_key),
             web.post("/cards", _cards),
         ]
     )
@@ -134,7 +138,7 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
         return await handler(request)
     except (UnknownStudy, UnknownApplicant) as error:
         return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
-    except (WrongStudyState, CollectionRefused) as error:
+    except (WrongStudyState, CollectionRefused, KeyRefused) as error:
         what, _, expected = str(error).partition("; expected ")
         return error_response(HTTPStatus.CONFLICT, what, expected)
     except ProposalRefused as error:
@@ -176,6 +180,8 @@ async def service_status(service: Service) -> dict[str, object]:
         ],
         "clock": {"off_s": service.clocks.own_off_s, "known": service.clocks.known},
         "troubles": _troubles(service),
+        "certificates": [end.to_dict() for end in service.certificates.all()],
+        "keys": [key.to_dict() for key in service.key_changes.announced()],
         "refused": dict(service.fetcher.refused),
         "states": Counter(study.state.value for study in service.studies.values()),
         "studies": [await _study_document(service, study) for study in service.recent()],
@@ -232,7 +238,12 @@ def _troubles(service: Service) -> list[str]:
     """Returns the problems of the servers themselves."""
     found = {pid: peer.statement.obstacle for pid, peer in service.peers.items() if peer.statement}
     found[service.identity.pid] = service.obstacle
-    return troubles([s.name for s in service.identity.servers], found, service.clocks)
+    names = [server.name for server in service.identity.servers]
+    return [
+        *troubles(names, found, service.clocks),
+        *service.key_changes.troubles(),
+        *service.certificates.sentences(),
+    ]
 
 
 async def _summary_fields(service: Service, study: StudyRecord) -> dict[str, object]:
@@ -501,6 +512,18 @@ async def _collected(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = service.studies.find(request.match_info["id"])
     return _answer(service.collection.state(study))
+
+
+async def _confirm_key(request: web.Request) -> web.Response:
+    service, body = request.app[SERVICE], await _body(request)
+    name, words, content = request.match_info["name"], body.get("words"), body.get("file")
+    if not isinstance(words, str) or not (content is None or isinstance(content, str)):
+        raise ProposalRefused("words is not a text, or file is none")
+    try:
+        await service.key_changes.confirm(name, words, actor(request), content)
+    except CertificateError as error:
+        raise ProposalRefused(str(error)) from error
+    return _answer({"keys": [key.to_dict() for key in service.key_changes.announced()]})
 
 
 async def _cards(request: web.Request) -> web.Response:

@@ -9,7 +9,7 @@ time uses a database; its folder's lock ensures that.
 import contextlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from sqlalchemy import (
@@ -22,6 +22,7 @@ from sqlalchemy import (
     inspect,
     make_url,
     select,
+    update,
 )
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -102,8 +103,11 @@ def _parsed(text: str, where: str) -> URL:
 
 
 @contextlib.contextmanager
-def open_service_database(url: URL, server: str) -> Iterator[Engine]:
-    """Opens an engine on the migrated database of ``server`` (hash of its key). Raises StoreError."""
+def open_service_database(url: URL, server: str, former: Collection[str] = ()) -> Iterator[Engine]:
+    """Opens an engine on the migrated database of ``server`` (hash of its key). Raises StoreError.
+
+    A database of one of the ``former`` keys is the server's own from before their replacement.
+    """
     # A password may also be among the parameters.
     shown = Path(url.set(query={}).render_as_string(hide_password=True))
     sqlite = url.get_backend_name() == "sqlite"
@@ -124,7 +128,7 @@ def open_service_database(url: URL, server: str) -> Iterator[Engine]:
     try:
         with database_errors(shown), engine.begin() as connection:
             _migrate(connection, shown)
-            _check_owner(connection, shown, server)
+            _check_owner(connection, shown, server, former)
         _fill_pool(engine)
         yield engine
     finally:
@@ -195,10 +199,12 @@ def _found_version(connection: Connection, shown: Path) -> int:
     return int(text)
 
 
-def _check_owner(connection: Connection, shown: Path, server: str) -> None:
+def _check_owner(connection: Connection, shown: Path, server: str, former: Collection[str]) -> None:
     known = connection.scalar(select(SERVICE.c.value).where(SERVICE.c.key == "server"))
     if known is None:
         connection.execute(insert(SERVICE).values(key="server", value=server))
+    elif known in former:
+        connection.execute(update(SERVICE).where(SERVICE.c.key == "server").values(value=server))
     elif known != server:
         raise StoreError(
             shown,

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from aiohttp import web
 
+from parties.config import CertificateFiles
 from parties.foundation.exit_codes import describe
 from parties.observability.events import Event, StepTracer
 from parties.observability.status import Phase, RunStatus
 from parties.observability.traces import trace_steps
 from parties.service import admin_listener
 from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
+from parties.service.expiry import CertificateWatch, admin_certificates, run_certificates
 from parties.service.run_api import CommandHandlers, run_application
 from parties.service.settings import Settings, load_settings
 from parties.session.operator_commands import OperatorCommands as Asking
@@ -36,16 +38,21 @@ def command_handlers(cancel: Callable[[], object], asked: Asking) -> CommandHand
 
 @contextlib.asynccontextmanager
 async def with_admin_api(
-    board: RunStatus, folder: Path, orders: CommandHandlers
+    board: RunStatus, folder: Path, orders: CommandHandlers, tls: CertificateFiles | None = None
 ) -> AsyncIterator[StepTracer]:
     """Serves the admin API of ``folder`` while the block runs: at the admin socket and, by its settings, over HTTPS.
 
-    Yields the tracer of the run's steps, which is for the bus of its events.
+    Yields the tracer of the run's steps, which is for the bus of its events. The status has the ends of the
+    certificates of ``tls``, and of the admin API.
 
     Raises StoreError if another process answers there, or the folder is not writable; ConfigError, CertificateError,
     ExtraMissing if the settings cannot be used.
     """
     settings = load_settings(folder)
+    watch = CertificateWatch(
+        lambda: [*run_certificates(tls), *admin_certificates(folder, settings.admin)]
+    )
+    board.sources.certificates = lambda: [end.to_dict() for end in watch.all()]
     made = partial(_application, board, folder, orders, settings)
     async with contextlib.AsyncExitStack() as stack:
         listening = [_admin_socket(folder / SOCKET_NAME, stack)]

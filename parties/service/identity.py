@@ -4,7 +4,8 @@
 ``join_servers`` make and exchange them, and ``ServiceIdentity`` is read at the service's start. The file has the
 server's addresses and its certificate, signed with its key, so that comparing the fingerprint with the operator
 verifies all of it. Servers authenticate one another by these keys, without an authority; a study's authority certifies
-owners only.
+owners only. Keys and certificates are replaced by `parties.service.rotation`; here are the places of what it leaves: a
+server's confirmed successor (``servers/PID-NAME.next``) and the keys that nobody accepts any more (``former.json``).
 
 Secret: ``keys/own.key``, made here with mode 0600. Public: the rest. Source: RFC 5280 through `cryptography`.
 """
@@ -14,12 +15,13 @@ import binascii
 import json
 import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -41,7 +43,10 @@ from protocols.mesh import key_hash
 
 VERSION = 1
 MAX_SERVER_FILE_BYTES = 16_384
-_KEYS, _SERVERS, _KNOWN = "keys", "servers", "known.pem"
+KEYS, SERVERS = "keys", "servers"
+CARDS = "cards"
+"""Subfolder of a service with unused cards, whose keys are those of the time when they were made."""
+_KNOWN, _FORMER = "known.pem", "former.json"
 _VALID_DAYS = 3_650
 _FIELDS = ("name", "mesh", "ingest", "certificate", "signature")
 _COMMENT = "# A server of studies, for the operators of the two others. Nothing in it is secret.\n"
@@ -65,6 +70,11 @@ class ServerFile:
     def pinned(self) -> PinnedKey:
         """Pinned key of the server."""
         return PinnedKey(self.name, self.key)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex SHA-256 of its certificate, which a renewal changes without a change of the key."""
+        return self.certificate.fingerprint(hashes.SHA256()).hex()
 
     def lines(self) -> list[str]:
         """Description for people: name, addresses and fingerprint."""
@@ -93,7 +103,13 @@ class ServerFile:
     @classmethod
     def load(cls, path: Path) -> "ServerFile":
         """Reads a file. Raises CertificateError, naming it: damaged, altered, or of another version."""
-        values = _read_fields(path)
+        with disk_errors(path, "read"), path.open("rb") as file:
+            return cls.parse(file.read(MAX_SERVER_FILE_BYTES + 1), str(path))
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> "ServerFile":
+        """Parses a file's content; errors call it ``path``. Raises as ``load``."""
+        values = _fields(data, path)
         try:
             certificate = certificate_from_der(_decoded(values["certificate"]))
             loaded = cls(
@@ -113,9 +129,7 @@ class ServerFile:
         return loaded
 
 
-def _read_fields(path: Path) -> dict[str, str]:
-    with disk_errors(path, "read"), path.open("rb") as file:
-        data = file.read(MAX_SERVER_FILE_BYTES + 1)
+def _fields(data: bytes, path: str) -> dict[str, str]:
     try:
         document = tomllib.loads(data.decode()) if len(data) <= MAX_SERVER_FILE_BYTES else {}
     except (ValueError, RecursionError):
@@ -133,7 +147,7 @@ def _read_fields(path: Path) -> dict[str, str]:
     return values
 
 
-def _verify(path: Path, certificate: x509.Certificate, values: Mapping[str, str]) -> None:
+def _verify(path: str, certificate: x509.Certificate, values: Mapping[str, str]) -> None:
     key = certificate.public_key()
     if not isinstance(key, Ed25519PublicKey):
         raise CertificateError(f"{path}: its key is of another kind; expected Ed25519")
@@ -160,15 +174,31 @@ def _message(fields: Mapping[str, str]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerKey:
+    """A key that the server ``name`` had until the time ``until``, in ISO 8601; nobody accepts it any more."""
+
+    name: str
+    key: str
+    until: str
+
+
+@dataclass(slots=True)
 class ServiceIdentity:
     """Identity of the service in ``folder``: ``servers`` has the three in order of their numbers, ``pid`` is its own.
 
-    A service for FLAIM studies alone has no peers: ``servers`` has only itself.
+    A service for FLAIM studies alone has no peers: ``servers`` has only itself. ``reload`` changes it in place when a
+    key or a certificate was replaced.
+
+    Attributes:
+        successors: Next keys or certificates of the others that were confirmed here, by number.
+        former: Keys that were replaced, of all servers.
     """
 
     folder: Path
     servers: tuple[ServerFile, ...]
     pid: int
+    successors: Mapping[int, ServerFile] = field(default_factory=dict)
+    former: tuple[FormerKey, ...] = ()
 
     @property
     def own(self) -> ServerFile:
@@ -183,8 +213,8 @@ class ServiceIdentity:
     @property
     def files(self) -> CertificateFiles:
         """Own certificate and key; the certificates of all servers stand in for an authority."""
-        keys = self.folder / _KEYS
-        return CertificateFiles(self.folder / _SERVERS / _KNOWN, keys / "own.crt", keys / "own.key")
+        keys = self.folder / KEYS
+        return CertificateFiles(self.folder / SERVERS / _KNOWN, keys / "own.crt", keys / "own.key")
 
     @classmethod
     def load(cls, folder: Path) -> "ServiceIdentity":
@@ -193,19 +223,73 @@ class ServiceIdentity:
         Raises ConfigError, CertificateError, StoreError.
         """
         public = _own_public(folder)
-        paths = sorted((folder / _SERVERS).glob("*.server"))
+        paths = sorted((folder / SERVERS).glob("*.server"))
         servers = tuple(ServerFile.load(path) for path in paths)
         own = [n for n, item in enumerate(servers) if item.certificate.public_key() == public]
         if not own:
             raise ConfigError(
                 "service", str(folder), "knows no servers yet; expected `syncret serve join` before"
             )
-        return cls(folder, servers, own[0])
+        successors = {
+            pid: ServerFile.load(path)
+            for pid, server in enumerate(servers)
+            if (path := successor_path(folder, pid, server.name)).exists()
+        }
+        return cls(folder, servers, own[0], successors, former_keys(folder))
+
+    def reload(self) -> None:
+        """Reads the identity again, after a key or a certificate was replaced. Raises as ``load``."""
+        found = ServiceIdentity.load(self.folder)
+        self.servers, self.successors, self.former = found.servers, found.successors, found.former
+
+    def accepted(self, pid: int) -> tuple[ServerFile, ...]:
+        """Returns what a server may present: what it has, and a confirmed successor."""
+        successor = self.successors.get(pid)
+        return (self.servers[pid],) if successor is None else (self.servers[pid], successor)
+
+    def former_key(self, key: str) -> FormerKey | None:
+        """Returns the replaced key with this hash; None if it is none."""
+        return next((former for former in self.former if former.key == key), None)
+
+
+def server_path(folder: Path, pid: int, name: str) -> Path:
+    """Returns the path of a known server's file in a service's folder."""
+    return folder / SERVERS / f"{pid}-{name}.server"
+
+
+def successor_path(folder: Path, pid: int, name: str) -> Path:
+    """Returns the path of a known server's confirmed successor in a service's folder."""
+    return folder / SERVERS / f"{pid}-{name}.next"
+
+
+def former_keys(folder: Path) -> tuple[FormerKey, ...]:
+    """Returns the replaced keys. Raises StoreError."""
+    path = folder / SERVERS / _FORMER
+    if not path.exists():
+        return ()
+    with disk_errors(path, "read"):
+        text = path.read_bytes()
+    try:
+        return tuple(FormerKey(**item) for item in json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise StoreError(path, "is damaged; expected a list of replaced keys") from error
+
+
+def write_former(folder: Path, former: Iterable[FormerKey]) -> None:
+    """Stores the replaced keys, durably. Raises StoreError."""
+    text = json.dumps([{"name": f.name, "key": f.key, "until": f.until} for f in former])
+    write_atomic(folder / SERVERS / _FORMER, f"{text}\n", durable=True)
+
+
+def write_known(folder: Path, servers: Iterable[ServerFile]) -> None:
+    """Stores the certificates that servers may present to this one. Raises StoreError."""
+    pem = b"".join(public_pem(server.certificate) for server in servers)
+    write_atomic(folder / SERVERS / _KNOWN, pem, durable=True)
 
 
 def _own_public(folder: Path) -> object:
     """Returns the public key of the server in ``folder``. Raises ConfigError, CertificateError."""
-    path = folder / _KEYS / "own.key"
+    path = folder / KEYS / "own.key"
     if not path.exists():
         raise ConfigError(
             "service",
@@ -223,7 +307,7 @@ def create_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> 
     check_subject(name)
     if str(mesh) == str(ingest):
         raise CertificateError("mesh and ingest are the same; expected two addresses")
-    keys, path = folder / _KEYS, folder / f"{name}.server"
+    keys, path = folder / KEYS, folder / f"{name}.server"
     with disk_errors(folder, "made"):
         keys.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (keys / "own.key").exists():
@@ -255,29 +339,40 @@ def join_servers(folder: Path, files: Sequence[Path]) -> ServiceIdentity:
         values = [str(getattr(server, what)) for server in servers]
         if len(set(values)) != len(values):
             raise CertificateError(f"two servers have the same {what}; expected different ones")
+    former = {item.key for item in former_keys(folder)}
+    for server in servers:
+        if server.key in former:
+            raise CertificateError(f"{server.name}: this key was replaced; expected its new file")
     public = _own_public(folder)
     if public not in [server.certificate.public_key() for server in servers]:
         raise CertificateError(
             f"{', '.join(server.name for server in servers)}: none of these is the server in {folder}; expected its "
             "own file among them"
         )
-    before = sorted((folder / _SERVERS).glob("*.server"))
+    before = sorted((folder / SERVERS).glob("*.server"))
     known = [ServerFile.load(path).pinned for path in before]
     if known and known != [server.pinned for server in servers]:
         raise StoreError(
-            folder / _SERVERS,
+            folder / SERVERS,
             f"has {', '.join(pin.name for pin in known)} in it, with their keys; expected the same servers in the "
             "same order, or a new folder: studies of others do not go on here",
         )
-    beside = folder / f".{_SERVERS}"
+    beside = folder / f".{SERVERS}"
     with disk_errors(folder, "made"):
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(mode=0o700)
+        accepted = list(servers)
         for pid, (server, path) in enumerate(zip(servers, files, strict=True)):
-            (beside / f"{pid}-{server.name}.server").write_bytes(path.read_bytes())
-        known_pem = b"".join(public_pem(server.certificate) for server in servers)
+            (beside / server_path(folder, pid, server.name).name).write_bytes(path.read_bytes())
+            confirmed = successor_path(folder, pid, server.name)
+            if confirmed.exists() and ServerFile.load(confirmed) != server:
+                accepted.append(ServerFile.load(confirmed))
+                shutil.copy(confirmed, beside)
+        known_pem = b"".join(public_pem(server.certificate) for server in accepted)
         (beside / _KNOWN).write_bytes(known_pem)
+        if (folder / SERVERS / _FORMER).exists():
+            shutil.copy(folder / SERVERS / _FORMER, beside)
     with disk_errors(folder, "made"):
-        shutil.rmtree(folder / _SERVERS, ignore_errors=True)
-        beside.rename(folder / _SERVERS)
+        shutil.rmtree(folder / SERVERS, ignore_errors=True)
+        beside.rename(folder / SERVERS)
     return ServiceIdentity.load(folder)

@@ -18,19 +18,19 @@ from aiohttp import web
 from sqlalchemy.engine import URL
 
 from parties.config import Address
-from parties.foundation.errors import ConfigError, StoreError
-from parties.identity.tls import load_certificate
+from parties.foundation.errors import StoreError
 from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
 from parties.service import admin_listener
 from parties.service.admin_listener import SOCKET_NAME, listen_unix
 from parties.service.api import service_application
 from parties.service.database import open_service_database
+from parties.service.expiry import check_valid
 from parties.service.identity import ServiceIdentity
 from parties.service.retention import retention_task
 from parties.service.service import Service
 from parties.service.settings import load_settings
-from parties.service.studies import StudyRepository, utc_now
+from parties.service.studies import StudyRepository
 from parties.storage.files import disk_errors, open_private
 
 logger = logging.getLogger("syncret.service")
@@ -60,11 +60,13 @@ async def serve_studies(
 
     Raises ConfigError, CertificateError, StoreError.
     """
-    _check_valid(identity)
+    check_valid(identity)
     asyncio.get_running_loop().set_default_executor(_thread_pool())
     folder, database = identity.folder, options.database
     where = Path(database.database or "") if database.get_backend_name() == "sqlite" else folder
-    with _folder_lock(folder), open_service_database(database, identity.own.key) as engine:
+    own = identity.own
+    before = [former.key for former in identity.former if former.name == own.name]
+    with _folder_lock(folder), open_service_database(database, own.key, before) as engine:
         service = Service(
             identity,
             StudyRepository(engine, where),
@@ -99,20 +101,6 @@ def _thread_pool() -> ThreadPoolExecutor:
 
 def _rejected(reason: str, text: str, **fields: FieldValue) -> None:
     logger.warning("%s: %s", reason, text)
-
-
-def _check_valid(identity: ServiceIdentity) -> None:
-    """Raises ConfigError if a certificate that the servers know has expired."""
-    expires = load_certificate(identity.files.cert, "certificate").not_valid_after_utc
-    for server in identity.servers:
-        expires = min(expires, server.certificate.not_valid_after_utc)
-    if expires < utc_now():
-        raise ConfigError(
-            "service",
-            "servers",
-            f"a server's certificate expired on {expires:%Y-%m-%d}; expected new files of all three (serve init, "
-            "join), if this machine's clock is right",
-        )
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ def render(
     ``own`` is the status of the service, if a service runs the studies.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_StatusCollector(statuses))
+    registry.register(_StatusCollector(statuses, own))
     if own is not None:
         registry.register(_ServiceCollector(own))
     encode, content_type = choose_encoder(accept)
@@ -39,8 +39,9 @@ def render(
 class _StatusCollector(Collector):
     """Collector of all metric families, with samples of every status."""
 
-    def __init__(self, statuses: Sequence[Status]) -> None:
+    def __init__(self, statuses: Sequence[Status], own: Status | None) -> None:
         self._statuses = statuses
+        self._own = own
 
     def collect(self) -> Iterator[Metric]:
         """See ``Collector``."""
@@ -52,6 +53,7 @@ class _StatusCollector(Collector):
                     families[name].add_metric([*base, *labels], float(value))
         yield from families.values()
         yield _studies(self._statuses)
+        yield _certificates(self._statuses, self._own)
 
 
 def _studies(statuses: Sequence[Status]) -> Metric:
@@ -106,6 +108,21 @@ class _ServiceCollector(Collector):
             refused.add_metric([name, port], count)
         yield refused
         yield _restarts(status)
+
+
+def _certificates(statuses: Sequence[Status], own: Status | None) -> Metric:
+    """Returns the seconds until each certificate ends, by study; of the service itself without one."""
+    text = "Seconds until a certificate ends; negative once it has."
+    family = GaugeMetricFamily(
+        "syncret_certificate_expiry_seconds", text, labels=[*_BASE, "kind", "name"]
+    )
+    found = [(status["study"]["id"], status["party"]["name"], status) for status in statuses]
+    if own is not None:
+        found.append(("", own["service"], own))
+    for study, party, status in found:
+        for end in status["certificates"]:
+            family.add_metric([study, party, end["kind"], end["name"]], float(end["left_s"]))
+    return family
 
 
 def _clocks(status: Status) -> Iterator[Metric]:

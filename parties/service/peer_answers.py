@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from parties.config import EarlierModel, earlier_model, load_config
 from parties.service.identity import ServiceIdentity
+from parties.service.key_changes import KeyChanges
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_state import MAX_STUDIES, PeerState, StudySnapshot
 from parties.service.reconcile import ObservedState
@@ -28,15 +29,17 @@ class PeerAnswers:
         studies: KnownStudies,
         reconciliation: Reconciliation,
         fetcher: StudyFetcher,
+        key_changes: KeyChanges,
     ) -> None:
         self._identity = identity
         self._studies = studies
         self._reconciliation = reconciliation
         self._fetcher = fetcher
+        self._key_changes = key_changes
 
     def statement(self) -> PeerState:
         """See `parties.service.peer_sync.PeerRequestHandler`."""
-        view = self._reconciliation.observe()
+        view, changes = self._reconciliation.observe(), self._key_changes
         return PeerState(
             self._identity.own.name,
             view.limit,
@@ -45,6 +48,9 @@ class PeerAnswers:
             self._fetcher.refused,
             view.order,
             obstacle=self._reconciliation.obstacle,
+            announces=changes.own.text if changes.own is not None else "",
+            heard=changes.heard,
+            confirmed=changes.confirmed,
         )
 
     def _shared(self, view: ObservedState) -> list[StudyRecord]:

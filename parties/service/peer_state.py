@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from parties.foundation.errors import PartyError
 from parties.foundation.version import version_line
 from parties.observability.failure_causes import Obstacle, obstacle_of
+from parties.service.rotation import MAX_ANNOUNCEMENT_BYTES
 from parties.service.studies import StudyState
 
-EXCHANGE_VERSION = 2
+EXCHANGE_VERSION = 3
 """Version of the form of `PeerState`; raised with every change."""
 MAX_PEER_STATE_BYTES = 1 << 22
 MAX_STUDIES = 5_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _STATES = frozenset(state.value for state in StudyState)
 _MAX_TURN = 1 << 31
+_MAX_SERVERS = 3
 _MAX_TIME = float(1 << 40)
 
 
@@ -83,6 +85,9 @@ class PeerState:
         order: Turns of the starts that server 0 has decided on, by digest.
         time: Time of its clock, in seconds since the epoch.
         obstacle: Failure that blocks the service itself, such as its database's disk.
+        announces: Announcement of its next key or certificate (`parties.service.rotation`), "" without one.
+        heard: Fingerprints of the certificates that the others have announced to it, by name.
+        confirmed: Fingerprints of those among them that it accepts.
     """
 
     name: str
@@ -94,6 +99,9 @@ class PeerState:
     program: str = field(default_factory=version_line)
     time: float = field(default_factory=time.time)
     obstacle: Obstacle | None = None
+    announces: str = ""
+    heard: Mapping[str, str] = field(default_factory=dict)
+    confirmed: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """Returns the JSON form."""
@@ -108,6 +116,9 @@ class PeerState:
             "order": dict(self.order),
             "time": self.time,
             "obstacle": _obstacle_dict(self.obstacle),
+            "announces": self.announces,
+            "heard": dict(self.heard),
+            "confirmed": dict(self.confirmed),
         }
 
     @classmethod
@@ -132,7 +143,13 @@ class PeerState:
                 "order": dict() as order,
                 "time": float() as moment,
                 "obstacle": dict() | None as obstacle,
-            } if max(map(len, (studies, refused, order))) <= MAX_STUDIES:
+                "announces": str() as announces,
+                "heard": dict() as heard,
+                "confirmed": dict() as confirmed,
+            } if (
+                max(map(len, (studies, refused, order))) <= MAX_STUDIES
+                and len(announces) <= MAX_ANNOUNCEMENT_BYTES
+            ):
                 return cls(
                     printable(name, 80),
                     limit,
@@ -145,6 +162,9 @@ class PeerState:
                     {_digest(key): _turn(value) for key, value in order.items()},
                     time=_moment(moment),
                     obstacle=_obstacle(obstacle),
+                    announces=announces,
+                    heard=_fingerprints(heard),
+                    confirmed=_fingerprints(confirmed),
                 )
         raise BadPeerState("its statement has an unknown form")
 
@@ -159,6 +179,18 @@ def _digest(key: object) -> str:
     if not isinstance(key, str) or _DIGEST.fullmatch(key) is None:
         raise BadPeerState("a study has no digest for a name")
     return key
+
+
+def _fingerprints(said: Mapping[object, object]) -> dict[str, str]:
+    """Returns the fingerprints of certificates by servers' names, one for each server at most."""
+    if len(said) > _MAX_SERVERS:
+        raise BadPeerState("it names more servers than there are")
+    found = {}
+    for name, value in said.items():
+        if not isinstance(value, str) or _DIGEST.fullmatch(value) is None:
+            raise BadPeerState("a certificate has no fingerprint")
+        found[printable(name, 80)] = value
+    return found
 
 
 def _obstacle_dict(obstacle: Obstacle | None) -> dict[str, object] | None:

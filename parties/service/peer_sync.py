@@ -9,8 +9,10 @@ see the answers; the network sees that the servers talk.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -23,8 +25,9 @@ from parties.foundation.errors import CertificateError, PartyError
 from parties.identity import tls
 from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.observability.clocks import ClockReading
-from parties.service.identity import ServiceIdentity
+from parties.service.identity import ServerFile, ServiceIdentity
 from parties.service.peer_state import MAX_PEER_STATE_BYTES, BadPeerState, PeerState, printable
+from parties.service.rotation import Announcement
 from parties.service.study_intake import MAX_DOCUMENT_BYTES
 
 logger = logging.getLogger("syncret.exchange")
@@ -68,7 +71,7 @@ class PeerServer:
 
     async def start(self) -> None:
         """Starts the endpoint. Raises CertificateError."""
-        context, _ = tls.pinned_peer_contexts(self._identity.files, [])
+        context = tls.pinned_server_context(self._identity.files)
         app = web.Application(client_max_size=MAX_PEER_STATE_BYTES)
         app.add_routes(
             [
@@ -85,6 +88,11 @@ class PeerServer:
         self._handed = PassedSocketServer(
             self._inlet, manager, context, _HANDSHAKE_S, _MAX_HANDSHAKES
         )
+
+    async def restart(self) -> None:
+        """Begins anew, without connections, after a change of this server's identity. Raises CertificateError."""
+        await self.close()
+        await self.start()
 
     async def close(self) -> None:
         """Closes the endpoint and its connections."""
@@ -112,8 +120,10 @@ class PeerServer:
         return guarded
 
     def _peer_of_key(self, key: str) -> int | None:
-        servers = self._identity.servers
-        return next((pid for pid in self._identity.peers if servers[pid].key == key), None)
+        for pid in self._identity.peers:
+            if key in [server.key for server in self._identity.accepted(pid)]:
+                return pid
+        return None
 
     async def _get_state(self, request: web.Request) -> web.Response:
         return web.json_response(self._answering.statement().to_dict())
@@ -139,21 +149,43 @@ class PeerUnavailable(PartyError):
 class Peer:
     """Client for another server, with its last state. ``problem`` is the last error, or "" if it answers.
 
-    ``clock`` is the offset of its clock from this host's, by its last state.
+    ``clock`` is the offset of its clock from this host's, by its last state. ``announced`` is the next key or
+    certificate that it announces, and ``presented`` the fingerprint of the certificate of its last handshake.
     """
 
     def __init__(self, identity: ServiceIdentity, pid: int) -> None:
         """Raises CertificateError."""
         self.pid = pid
-        self.server = identity.servers[pid]
+        self._identity = identity
+        self.announced: Announcement | None = None
+        self.presented = ""
         self.problem = "not asked yet"
         self.seen_at: float | None = None
         self.round_trip_s: float | None = None
         self._state: PeerState | None = None
         self._clock: ClockReading | None = None
-        _, (self._context,) = tls.pinned_peer_contexts(identity.files, [self.server.pinned])
         self._session: aiohttp.ClientSession | None = None
         self._said, self._said_at = "", 0.0
+        self._context = self._new_context()
+
+    def _new_context(self) -> ssl.SSLContext:
+        def presents(certificate: bytes) -> None:
+            self.presented = hashlib.sha256(certificate).hexdigest()
+
+        pins = [server.pinned for server in self._identity.accepted(self.pid)]
+        return tls.pinned_client_context(self._identity.files, pins, presents)
+
+    async def renew(self) -> None:
+        """Connects anew, after a change of this server's identity. Raises CertificateError."""
+        session, self._session = self._session, None
+        self.presented, self._context = "", self._new_context()
+        if session is not None:
+            await session.close()
+
+    @property
+    def server(self) -> ServerFile:
+        """The server, as it is known."""
+        return self._identity.servers[self.pid]
 
     @property
     def statement(self) -> PeerState | None:
@@ -181,7 +213,18 @@ class Peer:
             self.round_trip_s = trip = self.seen_at - started
             said = self._state.time
             self._clock = ClockReading.of(said, asked_at=asked_at, round_trip_s=trip)
+            self._hear(self._state.announces)
         self._log_problem()
+
+    def _hear(self, text: str) -> None:
+        """Reads the server's announcement; one that its key has not signed is none, and a problem."""
+        if not text or (self.announced is not None and self.announced.text == text):
+            self.announced = self.announced if text else None
+            return
+        try:
+            self.announced = Announcement.parse(text, self.server)
+        except CertificateError as error:
+            self.announced, self.problem = None, str(error)
 
     async def study(self, digest: str) -> Mapping[str, object]:
         """Fetches a study from the server, with the model that it may start from. Raises PeerUnavailable."""
@@ -197,6 +240,14 @@ class Peer:
         """Closes the connection."""
         if self._session is not None:
             await self._session.close()
+
+    def _hint(self, error: Exception) -> str:
+        """Returns the usual cause of a TLS failure between servers whose keys were replaced, "" for another error."""
+        below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+        below = below or error.__cause__ or error
+        if not isinstance(below, ssl.SSLError) or tls.is_unknown_sni(below):
+            return ""
+        return " (is a folder there or here from before its key was replaced? expected the latest)"
 
     def _log_problem(self) -> None:
         repeated = time.monotonic() - self._said_at > _REPEAT_S
@@ -235,7 +286,7 @@ class Peer:
         except TimeoutError as error:
             raise PeerUnavailable(f"{where}: no answer within {limit_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise PeerUnavailable(f"{where}: {_reason(error)}") from error
+            raise PeerUnavailable(f"{where}: {_reason(error)}{self._hint(error)}") from error
         except (ValueError, RecursionError) as error:
             raise PeerUnavailable(f"{where}: its answer is not understood") from error
         if not isinstance(document, dict):

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from parties.foundation.errors import StoreError
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.observability.failure_causes import Obstacle, cause_of
 from parties.service.identity import ServiceIdentity
+from parties.service.key_changes import KeyChanges
 from parties.service.known_studies import KnownStudies, log_fields
 from parties.service.peer_sync import Peer, poll_peers
 from parties.service.reconcile import (
@@ -44,6 +45,7 @@ class Reconciliation:
         limit: Maximum number of studies that run at a time.
         workers: Workers of running studies, by digest.
         obstacle: Failure that blocks the service itself, such as its database's disk.
+        key_changes: Replacements of keys, which each step goes on with.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Reconciliation:
         self.limit = limit
         self.workers: dict[str, Worker] = {}
         self.obstacle: Obstacle | None = None
+        self.key_changes: KeyChanges | None = None
         self._identity = identity
         self._studies = studies
         self._peers = peers
@@ -74,6 +77,7 @@ class Reconciliation:
             changes.begin_step()
             await poll_peers(self._peers)
             try:
+                await self._change_keys()
                 async with self._studies.lock:
                     fetches = await self._step()
                 # Without the lock: another server may be slow, and commands do not wait for it.
@@ -85,6 +89,15 @@ class Reconciliation:
                 logger.warning("%s", error)
             await changes.announce()
             await changes.wait(POLL_S)
+
+    async def _change_keys(self) -> None:
+        """Goes on with replacements of keys. Raises StoreError; other errors are logged, and keep no study waiting."""
+        if self.key_changes is None:
+            return
+        try:
+            await self.key_changes.step()
+        except (CertificateError, ConfigError) as error:
+            logger.warning("a key cannot be replaced: %s", error)
 
     def observe(self) -> ObservedState:
         """Returns the state that this server observes now."""

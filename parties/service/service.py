@@ -27,7 +27,9 @@ from parties.observability.failure_causes import Obstacle
 from parties.service.admission import AdmissionDesk, Applicant
 from parties.service.closed_studies import ClosedStudies, server_files
 from parties.service.collection import ResultCollection
+from parties.service.expiry import CertificateWatch, service_certificates
 from parties.service.identity import ServiceIdentity
+from parties.service.key_changes import KeyChanges
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_answers import PeerAnswers
 from parties.service.peer_sync import SERVICE_SNI, Peer, PeerServer
@@ -59,6 +61,8 @@ class Service:
         fetcher: Studies that were not accepted from other servers.
         answers: Answers to the two other servers.
         admission: Requests of owners that have no certificate yet.
+        key_changes: Replacements of keys and certificates, this server's and the others'.
+        certificates: Ends of its certificates.
         collection: Collections of finished studies' whole results.
     """
 
@@ -93,7 +97,12 @@ class Service:
             fetcher=self.fetcher,
             deletion=self._deletion,
         )
-        self.answers = PeerAnswers(identity, self.studies, self._reconciliation, self.fetcher)
+        self.key_changes = KeyChanges(identity, self.peers, self.studies, self._reconnect)
+        self._reconciliation.key_changes = self.key_changes
+        self.certificates = CertificateWatch(lambda: service_certificates(identity))
+        self.answers = PeerAnswers(
+            identity, self.studies, self._reconciliation, self.fetcher, self.key_changes
+        )
         self._peer_server = PeerServer(identity, self.answers)
         self._closed_studies = ClosedStudies(identity, self.studies, register)
         self.collection = ResultCollection(self.studies)
@@ -179,6 +188,14 @@ class Service:
         takers = (self.admission.take, self._closed_studies.take)
         return any(take(name, connection) for take in takers)
 
+    async def _reconnect(self) -> None:
+        """Renews the connections to the other servers after a change of identity. Raises CertificateError."""
+        self.certificates.forget()
+        await self._peer_server.restart()
+        for peer in self.peers.values():
+            await peer.renew()
+        self.studies.changes.touch()
+
     async def run(self) -> None:
         """Reconciles every second until it is cancelled."""
         await self._reconciliation.run()
@@ -230,9 +247,23 @@ class Service:
                     f"it is {study.state}; expected one that is proposed, or has failed"
                 )
             approvals = study.approvals | {self.name}
+            if study.state is StudyState.PROPOSED:
+                await self._check_keys(study)
             study = replace(study, state=StudyState.APPROVED, reason="", approvals=approvals)
             entry = StudyEvent(utc_now(), digest, actor, "approved", "here")
             return await self.studies.change(study, entry)
+
+    async def _check_keys(self, study: StudyRecord) -> None:
+        """Raises WrongStudyState for a study that has not begun, of a key that was replaced since its proposal."""
+        if not self.identity.former:
+            return
+        config = await self.studies.config(study.digest)
+        pins = [party.pinned for party in config.parties] or [config.require_flaim().pinned]
+        for pinned in pins:
+            if (former := self.identity.former_key(pinned.key)) is not None:
+                raise WrongStudyState(
+                    f"it names a key of {pinned.name} that was replaced on {former.until[:10]}; expected a new proposal"
+                )
 
     async def cancel(self, digest: str, actor: str, reason: str = "") -> StudyRecord:
         """Ends a study for all three servers, for good, and deletes its secrets. Raises WrongStudyState, StoreError."""

@@ -31,7 +31,7 @@ from parties.identity.study_certificates import checked_certificates
 from parties.identity.study_setup import CERTIFICATES, TLS
 from parties.methods.flaim.settings import check_flaim
 from parties.mpc.planning.validation import validate_run
-from parties.service.identity import ServiceIdentity
+from parties.service.identity import CARDS, ServiceIdentity
 from parties.service.start_files import MAX_START_BYTES, checked_start, encoded_start
 from parties.service.studies import DISTAIM, FLAIM, StoredProposal
 from parties.session.result_digests import write_earlier
@@ -44,7 +44,7 @@ MAX_DOCUMENT_BYTES = MAX_PROPOSAL_BYTES + MAX_START_BYTES
 """Maximum size of a proposal's document, with an earlier model."""
 SOURCE = "the proposed configuration"
 _MAX_CARDS = 200
-_STUDIES, _CARDS = "studies", "cards"
+_STUDIES = "studies"
 _STUDY_PATTERN, _UNFINISHED_CARD_PATTERN = r"[^.].*-[0-9a-f]{12}", r"\.[0-9a-f]{16}"
 
 
@@ -148,7 +148,16 @@ def _check_servers(config: Config, identity: ServiceIdentity) -> None:
         text = "are three servers; this service knows no others (`syncret serve join`)"
         raise ConfigError(SOURCE, "party", text)
     for pid, (party, server) in enumerate(zip(config.parties, identity.servers, strict=True)):
-        other = server.pinned.other_than(party.name, party.key)
+        if (former := identity.former_key(party.key)) is not None:
+            text = (
+                f"of {party.name} was replaced on {former.until[:10]}; expected its new one, from a new card "
+                "(`syncret study propose`)"
+            )
+            raise ConfigError(SOURCE, "party.key", text)
+        others = [
+            accepted.pinned.other_than(party.name, party.key) for accepted in identity.accepted(pid)
+        ]
+        other = None if None in others else others[0]
         if other is not None:
             said = other.replace("the server's certificate", f"server {pid}")
             raise ConfigError(SOURCE, "party", said.replace("the configuration", "this service"))
@@ -261,7 +270,7 @@ class StudySummary:
 
 def new_card(identity: ServiceIdentity, kind: str) -> str:
     """Returns a card of this server for a study of ``kind``, and keeps its keys for the study. Raises PartyError."""
-    cards, own = identity.folder / _CARDS, identity.own
+    cards, own = identity.folder / CARDS, identity.own
     beside = cards / f".{secrets.token_hex(8)}"
     with disk_errors(cards, "made"):
         beside.mkdir(parents=True, mode=0o700)
@@ -314,7 +323,7 @@ def make_study_folder(
         else:
             beside.rename(study_folder.path)
             keys.rename(study_folder.path / "tls")
-            if keys.parent.parent.name == _CARDS:
+            if keys.parent.parent.name == CARDS:
                 shutil.rmtree(keys.parent, ignore_errors=True)
     return study_folder
 
@@ -360,7 +369,7 @@ def remove_unfinished(identity: ServiceIdentity) -> None:
     database
     in use can also be the wrong one.
     """
-    cards, studies = identity.folder / _CARDS, identity.folder / _STUDIES
+    cards, studies = identity.folder / CARDS, identity.folder / _STUDIES
     with disk_errors(identity.folder, "deleted"):
         for path in [
             *_folders(cards, _UNFINISHED_CARD_PATTERN),
@@ -385,7 +394,7 @@ def delete_sealing_key(study_folder: StudyFolder) -> None:
 
 
 def _card_folder(identity: ServiceIdentity, seal: str) -> Path:
-    return identity.folder / _CARDS / hashlib.sha256(seal.encode()).hexdigest()[:32]
+    return identity.folder / CARDS / hashlib.sha256(seal.encode()).hexdigest()[:32]
 
 
 def _copy_key(identity: ServiceIdentity, folder: Path) -> None:

@@ -236,7 +236,8 @@ async def run_study(
     """
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
     board = logged_status(about, log)
-    async with with_admin_api(board, directory, orders) as tracer:
+    tls = config.require_tls(pid, None if pid is not None else config.require_federation().server)
+    async with with_admin_api(board, directory, orders, tls) as tracer:
         progress = progress.also(tracer=tracer)
         if pid is None:
             served = served_method(config.federation_section)

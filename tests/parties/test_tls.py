@@ -27,8 +27,9 @@ from parties.identity.tls import (
     load_identity,
     make_certificates,
     peer_name,
+    pinned_client_context,
     pinned_key_in,
-    pinned_peer_contexts,
+    pinned_server_context,
     private_pem,
     public_pem,
     self_signed,
@@ -159,12 +160,16 @@ async def test_known_contexts_hold_whatever_the_clock_shows_and_for_the_pinned_k
     certs = [item.cert.read_bytes() for item in files.values()]
     (tmp_path / "known.pem").write_bytes(b"".join(certs))
     alpha, beta = (pinned_key_in(item.cert) for item in files.values())
-    server_side, _ = pinned_peer_contexts(files["alpha"], [beta])
-    _, (to_alpha, to_beta) = pinned_peer_contexts(files["beta"], [alpha, beta])
+    server_side = pinned_server_context(files["alpha"])
+    seen: list[bytes] = []
+    to_alpha = pinned_client_context(files["beta"], [beta, alpha], seen.append)
+    to_beta = pinned_client_context(files["beta"], [beta])
     async with listening(server_side) as server:
         assert await talk(server.port, to_alpha) == b"hello"
         with pytest.raises(ssl.SSLCertVerificationError, match="is for 'alpha'"):
             await talk(server.port, to_beta)
+    presented = x509.load_pem_x509_certificate(certs[0]).public_bytes(serialization.Encoding.DER)
+    assert seen == [presented]
 
 
 def test_check_holder_refuses_another_key_than_the_pinned_one(certificates: Certificates) -> None:

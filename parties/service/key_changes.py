@@ -1,0 +1,213 @@
+"""Replacement of keys in a running service: own announcements, those of the others, and what follows from them.
+
+``KeyChanges.step`` runs with each reconciliation. It confirms renewed certificates of pinned keys, puts this server's
+next key to work once both others have confirmed it, and retires a peer's former key when the peer presents its next.
+``confirm`` is the operator's: the typed words have to be those of the announced key. All values here are public.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from mechanisms.text_table import and_list
+from parties.foundation.errors import PartyError
+from parties.identity.join_documents import fingerprint_words
+from parties.service import rotation
+from parties.service.identity import ServerFile, ServiceIdentity
+from parties.service.known_studies import KnownStudies
+from parties.service.peer_sync import Peer
+from parties.service.studies import StudyEvent, utc_now
+
+logger = logging.getLogger("syncret.service")
+
+
+class KeyRefused(PartyError):
+    """A key cannot be confirmed: no such announcement, or other words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedKey:
+    """An announced key of the server ``name``; ``waits_for`` are the servers that have not confirmed it.
+
+    ``renews``: the key is the one at work, with another certificate.
+    """
+
+    name: str
+    key: str
+    renews: bool
+    waits_for: Sequence[str]
+
+    @classmethod
+    def of(cls, name: str, said: rotation.Announcement, waits_for: Sequence[str]) -> Self:
+        """Returns the announced key of a server."""
+        return cls(name, said.server.key, said.renews, waits_for)
+
+    def sentence(self, *, own: bool) -> str:
+        """Returns for people what is to be done about a new key, of this server's ``own`` or of another one."""
+        if own:
+            return (
+                f"this server's new key waits for {and_list(self.waits_for)} to confirm its words"
+            )
+        return (
+            f"{self.name} announces a new key: hear its words from {self.name}'s operator, then: syncret serve rotate "
+            f"{self.name} 'TWELVE WORDS' (if that operator made none, the key of {self.name} was stolen)"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the JSON form."""
+        return {
+            "name": self.name,
+            "key": self.key,
+            "words": fingerprint_words(self.key),
+            "renews": self.renews,
+            "waits_for": list(self.waits_for),
+        }
+
+
+class KeyChanges:
+    """Key changes of ``identity`` and its ``peers``; ``reconnect`` renews connections after a change of identity."""
+
+    def __init__(
+        self,
+        identity: ServiceIdentity,
+        peers: Mapping[int, Peer],
+        studies: KnownStudies,
+        reconnect: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.own: rotation.Announcement | None = None
+        self._identity = identity
+        self._peers = peers
+        self._studies = studies
+        self._reconnect = reconnect
+        self._problem = ""
+
+    # For the other servers.
+
+    @property
+    def heard(self) -> dict[str, str]:
+        """Fingerprints of the certificates that the others announce, by name."""
+        return {
+            peer.server.name: peer.announced.server.fingerprint
+            for peer in self._peers.values()
+            if peer.announced is not None
+        }
+
+    @property
+    def confirmed(self) -> dict[str, str]:
+        """Fingerprints of the latest accepted certificates of the others, by name."""
+        accepted = {pid: self._identity.accepted(pid)[-1] for pid in self._peers}
+        return {server.name: server.fingerprint for server in accepted.values()}
+
+    # For the operator.
+
+    def announced(self) -> list[AnnouncedKey]:
+        """Returns the announced keys of all servers."""
+        found = []
+        if self.own is not None:
+            waits = [self._identity.servers[pid].name for pid in self._unconfirmed(self.own)]
+            found.append(AnnouncedKey.of(self._identity.own.name, self.own, waits))
+        for pid, peer in self._peers.items():
+            said = peer.announced
+            if said is not None:
+                known = self._identity.accepted(pid)[-1].fingerprint == said.server.fingerprint
+                waits = [] if known else [self._identity.own.name]
+                found.append(AnnouncedKey.of(peer.server.name, said, waits))
+        return found
+
+    def troubles(self) -> list[str]:
+        """Returns what operators have to do or to hear about keys, a sentence each."""
+        found = [self._problem] if self._problem else []
+        for key in self.announced():
+            if not key.renews and key.waits_for:
+                found.append(key.sentence(own=key.name == self._identity.own.name))
+        return found + list(self._unknown_keys())
+
+    def _unknown_keys(self) -> Iterator[str]:
+        """Yields a sentence for each server that has a key of this one that is not here."""
+        own = self._identity.own
+        ours = {own.fingerprint} | (
+            {self.own.server.fingerprint} if self.own is not None else set()
+        )
+        for peer in self._peers.values():
+            if (said := peer.statement) is None:
+                continue
+            for what, values in (("hears", said.heard), ("has confirmed", said.confirmed)):
+                if values.get(own.name, own.fingerprint) not in ours:
+                    yield (
+                        f"{peer.server.name} {what} a key of this server that is not here: if nobody here has made "
+                        "one, this server's key was stolen, and nobody may confirm it"
+                    )
+
+    async def confirm(self, name: str, words: str, actor: str, content: str | None = None) -> None:
+        """Accepts the next key of the server ``name`` if it has these words.
+
+        That is the announced key, or, with the ``content`` of a server's file, that file's, at once. Raises KeyRefused,
+        CertificateError, StoreError.
+        """
+        peer = next((p for p in self._peers.values() if p.server.name == name), None)
+        if peer is None:
+            names = " or ".join(p.server.name for p in self._peers.values())
+            raise KeyRefused(
+                f"{name[:64]!r} is no other server; expected {names or 'none: it is alone'}"
+            )
+        if content is not None:
+            server = ServerFile.parse(content.encode(), f"{name}'s new file")
+            text = content
+        elif peer.announced is not None:
+            server, text = peer.announced.server, peer.announced.content
+        else:
+            raise KeyRefused(
+                f"{name} announces no new key; expected `syncret serve rotate` there first"
+            )
+        if not rotation.same_words(words, server.key):
+            raise KeyRefused(
+                f"the words are not those of the key that {name} announces; expected the twelve that its operator "
+                "reads out. Other words mean another key: confirm nothing, and ask there"
+            )
+        await asyncio.to_thread(
+            rotation.confirm, self._identity, peer.pid, text, at_once=content is not None
+        )
+        await self._changed(actor, "key confirmed", server)
+
+    # In the service.
+
+    async def step(self) -> None:
+        """Does what follows now. Raises StoreError, CertificateError, ConfigError."""
+        self._read_own()
+        for pid, peer in self._peers.items():
+            said, last = peer.announced, self._identity.accepted(pid)[-1]
+            if said is not None and said.renews and said.server.fingerprint != last.fingerprint:
+                content = said.content
+                await asyncio.to_thread(rotation.confirm, self._identity, pid, content)
+                await self._changed(peer.server.name, "certificate renewed", said.server)
+            successor = self._identity.successors.get(pid)
+            if successor is not None and peer.presented == successor.fingerprint:
+                await asyncio.to_thread(rotation.promote, self._identity, pid)
+                await self._changed(peer.server.name, "key at work", successor)
+        if self.own is not None and not self._unconfirmed(self.own):
+            server = self.own.server
+            await asyncio.to_thread(rotation.activate, self._identity)
+            self.own = None
+            await self._changed(server.name, "key at work", server)
+
+    def _read_own(self) -> None:
+        try:
+            self.own, self._problem = rotation.announced(self._identity), ""
+        except PartyError as error:
+            self.own, self._problem = None, str(error)
+
+    def _unconfirmed(self, own: rotation.Announcement) -> list[int]:
+        name, wanted = self._identity.own.name, own.server.fingerprint
+        return [
+            pid
+            for pid, peer in self._peers.items()
+            if (said := peer.statement) is None or said.confirmed.get(name) != wanted
+        ]
+
+    async def _changed(self, actor: str, what: str, server: ServerFile) -> None:
+        await self._reconnect()
+        text = f"{server.name}, {server.key[:16]}"
+        logger.info("%s: %s", what, text)
+        await self._studies.note(StudyEvent(utc_now(), None, actor, what, text))

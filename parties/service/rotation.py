@@ -1,0 +1,304 @@
+"""Replacement of a service's key or certificate: announced under the old key, confirmed by the others, then at work.
+
+``announce`` makes the next certificate, and for a rotation the next key, beside those at work; ``Announcement`` is
+public, signed with the key at work, and part of the server's state (`parties.service.peer_state`). Another server keeps
+it as a confirmed successor (``confirm``): of a renewed certificate, whose key is the pinned one, at once; of a new key
+once its operator has typed the words that the other operator read out. ``activate`` puts the next key to work when both
+others have confirmed it, and ``promote`` retires the former one elsewhere when the server presents the next. A retired
+key is never accepted again, so that neither a stolen key nor an old folder brings it back.
+
+An announcement shows that somebody has the key at work, which may be a thief; words show whose it is. It names the key
+that it replaces, so that an old announcement is void after a rotation. Studies keep the key that they began with: each
+has a copy in its folder. Secret: ``keys/next.key``, mode 0600. Public: everything else.
+"""
+
+import base64
+import binascii
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.foundation.times import iso_time
+from parties.identity.join_documents import fingerprint_words
+from parties.identity.tls import load_key, private_pem, public_pem, self_signed
+from parties.service.identity import (
+    CARDS,
+    KEYS,
+    MAX_SERVER_FILE_BYTES,
+    SERVERS,
+    FormerKey,
+    ServerFile,
+    ServiceIdentity,
+    former_keys,
+    server_path,
+    successor_path,
+    write_former,
+    write_known,
+)
+from parties.storage.files import disk_errors, write_atomic, write_new
+from protocols.durable import sync
+
+VERSION = 1
+MAX_ANNOUNCEMENT_BYTES = 2 * MAX_SERVER_FILE_BYTES
+CERTIFICATE_DAYS = 3_650
+_NEXT_KEY, _ANNOUNCED, _ACTIVATING = "next.key", "next.json", "activating.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A server's next public file, ``server`` with its ``content``, in place of the key with the hash ``former``.
+
+    ``text`` is the announcement with its signature.
+    """
+
+    server: ServerFile
+    content: str
+    former: str
+    text: str
+
+    @property
+    def renews(self) -> bool:
+        """True if the key stays, and only its certificate is new."""
+        return self.server.key == self.former
+
+    @classmethod
+    def parse(cls, text: str, known: ServerFile) -> "Announcement":
+        """Returns the announcement of the ``known`` server.
+
+        Raises CertificateError: malformed, of another server, signed by another key, or of a key that is not the one
+        at work.
+        """
+        where = f"{known.name}'s announcement of a key"
+        server, former, signature = _parsed(text, where)
+        if former != known.key:
+            raise CertificateError(
+                f"{where} replaces the key {former[:16]}...; expected {known.key[:16]}..., the one at work"
+            )
+        public = known.certificate.public_key()
+        try:
+            if not isinstance(public, Ed25519PublicKey):
+                raise CertificateError(f"{where} is of another kind of key; expected Ed25519")
+            public.verify(signature, _message(former, server))
+        except InvalidSignature as error:
+            raise CertificateError(
+                f"{where} is not signed with its key; expected the one at work"
+            ) from error
+        found = ServerFile.parse(server.encode(), where)
+        same = (found.name, str(found.mesh), str(found.ingest)) == (
+            known.name,
+            str(known.mesh),
+            str(known.ingest),
+        )
+        if not same:
+            raise CertificateError(f"{where} has another name or address; expected the known ones")
+        return cls(found, server, former, text)
+
+
+def _parsed(text: str, where: str) -> tuple[str, str, bytes]:
+    try:
+        document = json.loads(text) if len(text) <= MAX_ANNOUNCEMENT_BYTES else None
+        match document:
+            case {
+                "rotation": 1,
+                "former": str() as former,
+                "server": str() as server,
+                "signature": str() as signature,
+                **rest,
+            } if not rest:
+                return server, former, base64.b64decode(signature, validate=True)
+    except (ValueError, RecursionError, binascii.Error) as error:
+        raise CertificateError(f"{where} cannot be read") from error
+    raise CertificateError(f"{where} has an unknown form; expected version {VERSION}")
+
+
+def _message(former: str, server: str) -> bytes:
+    return f"syncret rotation {VERSION}\n{former}\n{server}".encode()
+
+
+# At the server whose key or certificate is replaced.
+
+
+def announced(identity: ServiceIdentity) -> Announcement | None:
+    """Returns this server's own announcement; None if there is none. Raises CertificateError, StoreError."""
+    path = identity.folder / KEYS / _ANNOUNCED
+    try:
+        with disk_errors(path, "read"):
+            text = path.read_text(encoding="utf-8")
+    except StoreError:
+        if not path.exists():
+            return None
+        raise
+    return Announcement.parse(text, identity.own)
+
+
+def announce(
+    identity: ServiceIdentity, *, new_key: bool, days: float = CERTIFICATE_DAYS
+) -> Announcement:
+    """Makes this server's next certificate, with a ``new_key`` or the same, and announces it.
+
+    An announcement that is there stays. Raises ConfigError if that is of the other kind; CertificateError, StoreError.
+    """
+    keys, own = identity.folder / KEYS, identity.own
+    before = announced(identity)
+    if before is not None:
+        if before.renews == new_key:
+            what = "a renewed certificate" if before.renews else "a new key"
+            raise ConfigError(
+                "service",
+                str(keys),
+                f"{what} is announced already; expected its end, or --withdraw",
+            )
+        return before
+    at_work = _private_key(keys / "own.key")
+    key = _next_key(keys / _NEXT_KEY) if new_key else at_work
+    server = ServerFile(own.name, own.mesh, own.ingest, self_signed(own.name, key, days))
+    text = server.signed(key)
+    signature = base64.b64encode(at_work.sign(_message(own.key, text))).decode("ascii")
+    document = {"rotation": VERSION, "former": own.key, "server": text, "signature": signature}
+    write_atomic(keys / _ANNOUNCED, json.dumps(document) + "\n", durable=True)
+    made = announced(identity)
+    if made is None:
+        raise StoreError(keys / _ANNOUNCED, "is gone; expected the announcement just made")
+    return made
+
+
+def withdraw(identity: ServiceIdentity) -> bool:
+    """Takes this server's announcement back, with its next key; returns False if there is none. Raises StoreError."""
+    keys = identity.folder / KEYS
+    if not (keys / _ANNOUNCED).exists():
+        return False
+    with disk_errors(keys, "deleted"):
+        for name in (_ANNOUNCED, _NEXT_KEY):
+            (keys / name).unlink(missing_ok=True)
+    return True
+
+
+def activate(identity: ServiceIdentity) -> None:
+    """Puts the announced key or certificate to work. A kill at any moment leaves it to ``finish_activation``.
+
+    Raises StoreError, CertificateError, ConfigError.
+    """
+    keys = identity.folder / KEYS
+    with disk_errors(keys):
+        os.replace(keys / _ANNOUNCED, keys / _ACTIVATING)
+        sync(keys)
+    finish_activation(identity.folder)
+    identity.reload()
+
+
+def finish_activation(folder: Path) -> None:
+    """Goes on with an activation that was begun; does nothing without one. Raises StoreError, CertificateError."""
+    keys = folder / KEYS
+    if not (keys / _ACTIVATING).exists():
+        return
+    with disk_errors(keys, "read"):
+        text = (keys / _ACTIVATING).read_text(encoding="utf-8")
+    content, former, _ = _parsed(text, str(keys / _ACTIVATING))
+    server = ServerFile.parse(content.encode(), str(keys / _ACTIVATING))
+    rotates = server.key != former
+    with disk_errors(keys):
+        if rotates and (keys / _NEXT_KEY).exists():
+            os.replace(keys / _NEXT_KEY, keys / "own.key")
+            sync(keys)
+    write_atomic(keys / "own.crt", public_pem(server.certificate), durable=True)
+    write_atomic(folder / f"{server.name}.server", content)
+    known = _known(folder)
+    pid = next(pid for pid, each in known.items() if each.name == server.name)
+    _replace(folder, pid, server, content)
+    if rotates:
+        # A card with the former key is for no study any more.
+        shutil.rmtree(folder / CARDS, ignore_errors=True)
+    with disk_errors(keys, "deleted"):
+        (keys / _ACTIVATING).unlink()
+
+
+def _private_key(path: Path) -> Ed25519PrivateKey:
+    key = load_key(path)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CertificateError(f"{path}: key of another kind; expected Ed25519")
+    return key
+
+
+def _next_key(path: Path) -> Ed25519PrivateKey:
+    """Returns the next key, which a kill may have left without an announcement."""
+    if not path.exists():
+        write_new(path, private_pem(Ed25519PrivateKey.generate()), secret=True)
+    return _private_key(path)
+
+
+# At the other servers.
+
+
+def confirm(identity: ServiceIdentity, pid: int, content: str, *, at_once: bool = False) -> None:
+    """Accepts the server file ``content`` as the successor of server ``pid``, beside what it presents until then.
+
+    With ``at_once`` its former key is retired now, as after a theft. Raises CertificateError, StoreError.
+    """
+    known = identity.servers[pid]
+    server = ServerFile.parse(content.encode(), f"{known.name}'s next file")
+    if (server.name, str(server.mesh), str(server.ingest)) != (
+        known.name,
+        str(known.mesh),
+        str(known.ingest),
+    ):
+        raise CertificateError(f"the file has another name or address; expected {known.name}'s own")
+    if identity.former_key(server.key) is not None:
+        raise CertificateError(f"this key of {server.name} was replaced before; expected a new one")
+    path = successor_path(identity.folder, pid, server.name)
+    write_atomic(path, content, durable=True)
+    identity.successors = {**identity.successors, pid: server}
+    if at_once:
+        promote(identity, pid)
+        return
+    write_known(
+        identity.folder,
+        [each for number in range(len(identity.servers)) for each in identity.accepted(number)],
+    )
+    identity.reload()
+
+
+def promote(identity: ServiceIdentity, pid: int) -> None:
+    """Puts the confirmed successor of server ``pid`` in its place, and retires a former key. Raises StoreError."""
+    server = identity.servers[pid]
+    path = successor_path(identity.folder, pid, server.name)
+    with disk_errors(path, "read"):
+        content = path.read_text(encoding="utf-8")
+    _replace(identity.folder, pid, identity.successors[pid], content)
+    with disk_errors(path, "deleted"):
+        path.unlink()
+    identity.reload()
+
+
+def _replace(folder: Path, pid: int, server: ServerFile, content: str) -> None:
+    """Makes ``server`` the one known by the number ``pid``; its former key is retired first."""
+    known = _known(folder)
+    before = known[pid]
+    former = former_keys(folder)
+    if before.key != server.key and before.key not in {item.key for item in former}:
+        write_former(folder, [*former, FormerKey(before.name, before.key, iso_time())])
+    write_atomic(server_path(folder, pid, server.name), content, durable=True)
+    accepted = {**known, pid: server}
+    others = []
+    for number, each in known.items():
+        path = successor_path(folder, number, each.name)
+        if number != pid and path.exists():
+            others.append(ServerFile.load(path))
+    write_known(folder, [*accepted.values(), *others])
+
+
+def _known(folder: Path) -> dict[int, ServerFile]:
+    return dict(
+        enumerate(ServerFile.load(path) for path in sorted((folder / SERVERS).glob("*.server")))
+    )
+
+
+def same_words(given: str, key: str) -> bool:
+    """True if the typed words, or 64 digits, are those of a key."""
+    said = " ".join(given.lower().split())
+    return said in (fingerprint_words(key), key)
