@@ -259,7 +259,7 @@ def rotate_command(
     The services run meanwhile.
     """
     if name is not None and not withdraw:
-        _confirm_key(name, words, new_file, folder, as_json=as_json)
+        _confirm_key(name, words, new_file=new_file, folder=folder, as_json=as_json)
         return
     if name is not None or new_file is not None:
         raise click.UsageError("give NAME and WORDS of another server, or --withdraw, or neither")
@@ -284,7 +284,7 @@ def rotate_command(
 
 
 def _confirm_key(
-    name: str, words: str | None, new_file: Path | None, folder: Path, *, as_json: bool
+    name: str, words: str | None, *, new_file: Path | None, folder: Path, as_json: bool
 ) -> None:
     """Confirms another server's next key. Raises ServiceRefused."""
     if words is None:

@@ -146,8 +146,8 @@ def _serve_mpc(
         keep_freed_memory()
         raise_file_limit()
         board, asked = logged_status(RunInfo.of_server(loaded, pid), log), OperatorCommands()
-        commands = command_handlers(supervision.cancel, asked)
-        async with with_admin_api(board, own_folder, commands, loaded.require_tls(pid)) as tracer:
+        commands, tls = command_handlers(supervision.cancel, asked), loaded.require_tls(pid)
+        async with with_admin_api(board, own_folder, commands, tls=tls) as tracer:
             await run_mpc_server(
                 loaded,
                 pid,
@@ -194,7 +194,9 @@ def _serve_federation(
         make_private(folder)
         board, asked = logged_status(RunInfo.of_federation(loaded), log), OperatorCommands()
         alone = not watch_stdin
-        async with _with_admin_api(board, folder, supervision, asked, tls, alone=alone) as tracer:
+        async with _with_admin_api(
+            board, folder, supervision, asked=asked, tls=tls, alone=alone
+        ) as tracer:
             await run_federated_server(
                 loaded,
                 folder,
@@ -220,9 +222,9 @@ async def _with_admin_api(
     board: RunStatus,
     folder: Path,
     supervision: Supervision,
+    *,
     asked: OperatorCommands,
     tls: CertificateFiles,
-    *,
     alone: bool,
 ) -> AsyncIterator[StepTracer]:
     """Serves the server's admin socket; a trial's server has none, which saves it the import of a web server."""
@@ -232,5 +234,5 @@ async def _with_admin_api(
     from parties.service.exposed_run import command_handlers, with_admin_api
 
     commands = command_handlers(supervision.cancel, asked)
-    async with with_admin_api(board, folder, commands, tls) as tracer:
+    async with with_admin_api(board, folder, commands, tls=tls) as tracer:
         yield tracer

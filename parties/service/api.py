@@ -520,7 +520,7 @@ async def _confirm_key(request: web.Request) -> web.Response:
     if not isinstance(words, str) or not (content is None or isinstance(content, str)):
         raise ProposalRefused("words is not a text, or file is none")
     try:
-        await service.key_changes.confirm(name, words, actor(request), content)
+        await service.key_changes.confirm(name, words, actor(request), content=content)
     except CertificateError as error:
         raise ProposalRefused(str(error)) from error
     return _answer({"keys": [key.to_dict() for key in service.key_changes.announced()]})

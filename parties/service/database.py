@@ -128,7 +128,7 @@ def open_service_database(url: URL, server: str, former: Collection[str] = ()) -
     try:
         with database_errors(shown), engine.begin() as connection:
             _migrate(connection, shown)
-            _check_owner(connection, shown, server, former)
+            _check_owner(connection, shown, server, former=former)
         _fill_pool(engine)
         yield engine
     finally:
@@ -199,7 +199,9 @@ def _found_version(connection: Connection, shown: Path) -> int:
     return int(text)
 
 
-def _check_owner(connection: Connection, shown: Path, server: str, former: Collection[str]) -> None:
+def _check_owner(
+    connection: Connection, shown: Path, server: str, *, former: Collection[str]
+) -> None:
     known = connection.scalar(select(SERVICE.c.value).where(SERVICE.c.key == "server"))
     if known is None:
         connection.execute(insert(SERVICE).values(key="server", value=server))

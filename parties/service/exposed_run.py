@@ -38,7 +38,7 @@ def command_handlers(cancel: Callable[[], object], asked: Asking) -> CommandHand
 
 @contextlib.asynccontextmanager
 async def with_admin_api(
-    board: RunStatus, folder: Path, orders: CommandHandlers, tls: CertificateFiles | None = None
+    board: RunStatus, folder: Path, orders: CommandHandlers, *, tls: CertificateFiles | None = None
 ) -> AsyncIterator[StepTracer]:
     """Serves the admin API of ``folder`` while the block runs: at the admin socket and, by its settings, over HTTPS.
 

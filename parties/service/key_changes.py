@@ -73,6 +73,7 @@ class KeyChanges:
         self,
         identity: ServiceIdentity,
         peers: Mapping[int, Peer],
+        *,
         studies: KnownStudies,
         reconnect: Callable[[], Awaitable[None]],
     ) -> None:
@@ -140,7 +141,9 @@ class KeyChanges:
                         "one, this server's key was stolen, and nobody may confirm it"
                     )
 
-    async def confirm(self, name: str, words: str, actor: str, content: str | None = None) -> None:
+    async def confirm(
+        self, name: str, words: str, actor: str, *, content: str | None = None
+    ) -> None:
         """Accepts the next key of the server ``name`` if it has these words.
 
         That is the announced key, or, with the ``content`` of a server's file, that file's, at once. Raises KeyRefused,

@@ -28,6 +28,7 @@ class PeerAnswers:
         identity: ServiceIdentity,
         studies: KnownStudies,
         reconciliation: Reconciliation,
+        *,
         fetcher: StudyFetcher,
         key_changes: KeyChanges,
     ) -> None:

@@ -210,7 +210,7 @@ def finish_activation(folder: Path) -> None:
     write_atomic(folder / f"{server.name}.server", content)
     known = _known(folder)
     pid = next(pid for pid, each in known.items() if each.name == server.name)
-    _replace(folder, pid, server, content)
+    _replace(folder, pid, server, content=content)
     if rotates:
         # A card with the former key is for no study any more.
         shutil.rmtree(folder / CARDS, ignore_errors=True)
@@ -269,13 +269,13 @@ def promote(identity: ServiceIdentity, pid: int) -> None:
     path = successor_path(identity.folder, pid, server.name)
     with disk_errors(path, "read"):
         content = path.read_text(encoding="utf-8")
-    _replace(identity.folder, pid, identity.successors[pid], content)
+    _replace(identity.folder, pid, identity.successors[pid], content=content)
     with disk_errors(path, "deleted"):
         path.unlink()
     identity.reload()
 
 
-def _replace(folder: Path, pid: int, server: ServerFile, content: str) -> None:
+def _replace(folder: Path, pid: int, server: ServerFile, *, content: str) -> None:
     """Makes ``server`` the one known by the number ``pid``; its former key is retired first."""
     known = _known(folder)
     before = known[pid]

@@ -97,11 +97,17 @@ class Service:
             fetcher=self.fetcher,
             deletion=self._deletion,
         )
-        self.key_changes = KeyChanges(identity, self.peers, self.studies, self._reconnect)
+        self.key_changes = KeyChanges(
+            identity, self.peers, studies=self.studies, reconnect=self._reconnect
+        )
         self._reconciliation.key_changes = self.key_changes
         self.certificates = CertificateWatch(lambda: service_certificates(identity))
         self.answers = PeerAnswers(
-            identity, self.studies, self._reconciliation, self.fetcher, self.key_changes
+            identity,
+            self.studies,
+            self._reconciliation,
+            fetcher=self.fetcher,
+            key_changes=self.key_changes,
         )
         self._peer_server = PeerServer(identity, self.answers)
         self._closed_studies = ClosedStudies(identity, self.studies, register)

@@ -237,7 +237,7 @@ async def run_study(
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
     board = logged_status(about, log)
     tls = config.require_tls(pid, None if pid is not None else config.require_federation().server)
-    async with with_admin_api(board, directory, orders, tls) as tracer:
+    async with with_admin_api(board, directory, orders, tls=tls) as tracer:
         progress = progress.also(tracer=tracer)
         if pid is None:
             served = served_method(config.federation_section)

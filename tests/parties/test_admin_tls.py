@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from parties.cli.main import cli
-from parties.foundation.errors import CertificateError, ConfigError, StoreError
+from parties.foundation.errors import CertificateError, ConfigError
 from parties.local.children import free_ports
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.admin_listener import OperatorFiles, make_operator
@@ -252,7 +252,7 @@ def test_certs_operator_makes_keys_once_and_says_what_to_write(tmp_path: Path) -
     assert certificate is not None
     own = (tmp_path / "admin" / "admin.crt").read_bytes()
     again = CliRunner().invoke(cli, arguments)
-    assert isinstance(again.exception, StoreError)
+    assert isinstance(again.exception, CertificateError)
     other = CliRunner().invoke(cli, ["certs", "operator", "ben", "--dir", str(tmp_path)])
     assert other.exit_code == 0
     assert (tmp_path / "admin" / "admin.crt").read_bytes() == own

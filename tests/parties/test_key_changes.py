@@ -75,6 +75,11 @@ def test_a_new_key_is_at_work_from_the_next_study_and_the_former_never_again(
     three.approve(under_way)
     for serve in three.serves:
         serve.until_state("under-way", "running")
+    ends = alpha.get(f"/studies/{under_way}/status")["certificates"]
+    assert [(end["kind"], end["state"]) for end in ends] == [
+        ("server", "valid"),
+        ("authority", "soon"),
+    ]
     before = key_of(alpha)
     copy = three.folder / "copy-of-alpha"
     shutil.copytree(alpha.folder, copy, ignore=shutil.ignore_patterns("*.sock"))
@@ -310,7 +315,7 @@ def test_key_of_this_server_that_is_elsewhere_and_not_here_is_said_loudly(
         state = replace(PeerState("beta", 2, 0), **cast("Any", said))
         peer = SimpleNamespace(server=beta.own, announced=None, statement=state)
         return KeyChanges(
-            alpha, cast("Any", {1: peer}), cast("Any", None), cast("Any", None)
+            alpha, cast("Any", {1: peer}), studies=cast("Any", None), reconnect=cast("Any", None)
         ).troubles()
 
     assert troubles(heard={}, confirmed={"alpha": alpha.own.fingerprint}) == []

@@ -87,6 +87,7 @@ SERVICE = {
         }
     ],
     "clock": {"off_s": None, "known": True},
+    "certificates": [{"kind": "peer", "name": "beta", "left_s": 86_400}],
     "refused_connections": {"mesh": 1, "ingest": 0},
     "process": {"memory_bytes": 1 << 27},
 }
@@ -149,6 +150,8 @@ def test_render_of_a_service_has_its_studies_and_the_others() -> None:
     assert found["syncret_service_clock_off_seconds", (("party", "alpha"),)] == 0
     waits = (("cause", "disk-full"), *study[:1], ("server", "beta"), *study[1:])
     assert found["syncret_study_waits", waits] == 1
+    end = (("kind", "peer"), ("name", "beta"), ("party", "alpha"), ("study", ""))
+    assert found["syncret_certificate_expiry_seconds", end] == 86_400
 
 
 def test_render_of_nothing_has_no_study() -> None:
