@@ -14,7 +14,7 @@ OPTIONS are: in the background [until 'TEXT'] is printed; slow; needs TABLE, of 
 Blocks of a session run in the order of their steps, whatever page they are on, each in the folder of its place. At
 several places the block is the same with the first place's name replaced, unless it is to be as it is.
 ALPHA.example.org:PORT is a port of this machine, /var/lib/syncret a folder of the place's own, TWELVE WORDS those of
-the study that is there.
+the study that is there, or after `serve rotate NAME` those of the key that NAME announces, or of the file's.
 """
 
 import re

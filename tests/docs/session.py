@@ -1,5 +1,6 @@
 """A session of the guides: their commands, as processes, in folders of their own."""
 
+import json
 import os
 import re
 import signal
@@ -12,12 +13,14 @@ from pathlib import Path
 from parties.config import load_config
 from parties.identity.join_documents import fingerprint_words
 from parties.local.children import free_ports
+from parties.service.identity import ServerFile
 from tests.docs.guides import AS_IT_IS, ROOT, Block
 
 LIMIT_S = 120
 _HOST = re.compile(r"\b(\w+)\.example\.org:(\d+)")
 _PORTS = 12
 _WORDS = "TWELVE WORDS"
+_ROTATE = re.compile(rf"serve rotate (?P<name>\w+) '{_WORDS}'(?: --file (?P<file>\S+))?")
 _STATE = "/var/lib/syncret"
 
 
@@ -78,10 +81,21 @@ class Session:
                 self._ports[found[0]] = next(self._free)
             return f"127.0.0.1:{self._ports[found[0]]}"
 
+        code = _ROTATE.sub(self._key_words, code)
         if _WORDS in code:
             study = next(self._folder.glob("*/study/*.toml"))
             code = code.replace(_WORDS, fingerprint_words(load_config(study).digest()))
         return _HOST.sub(port, code).replace(_STATE, "service")
+
+    def _key_words(self, found: re.Match[str]) -> str:
+        """The command with the words of the key that the server announces, or of the file that it names."""
+        place = self._folder / found["name"]
+        if (file := found["file"]) is not None:
+            server = ServerFile.load(place / file)
+        else:
+            said = json.loads((place / "service" / "keys" / "next.json").read_text())
+            server = ServerFile.parse(said["server"].encode(), "the announcement")
+        return found[0].replace(_WORDS, fingerprint_words(server.key))
 
     def _environment(self, folder: Path) -> Mapping[str, str]:
         # Budgets and registers are in everybody's own home, as they are on hosts of their own.

@@ -81,8 +81,9 @@ def test_a_new_key_is_at_work_from_the_next_study_and_the_former_never_again(
         ("authority", "soon"),
     ]
     before = key_of(alpha)
-    copy = three.folder / "copy-of-alpha"
-    shutil.copytree(alpha.folder, copy, ignore=shutil.ignore_patterns("*.sock"))
+    copies = [three.folder / f"old-{serve.folder.name}" for serve in (alpha, beta)]
+    for serve, copy in zip((alpha, beta), copies, strict=True):
+        shutil.copytree(serve.folder, copy, ignore=shutil.ignore_patterns("*.sock"))
 
     words = rotated(three, 1)
     assert key_of(alpha) == before, "gamma has not confirmed it"
@@ -121,7 +122,7 @@ def test_a_new_key_is_at_work_from_the_next_study_and_the_former_never_again(
 
     # A copy from before is refused, and says so; it does not bring the former key back.
     alpha.end()
-    old = Serve(copy, alpha.options, alpha.environment)
+    old = Serve(copies[0], alpha.options, alpha.environment)
     old.start()
     try:
         hint = "from before its key was replaced"
@@ -133,6 +134,21 @@ def test_a_new_key_is_at_work_from_the_next_study_and_the_former_never_again(
     finally:
         old.end()
     alpha.start()
+    for serve in three.serves:
+        serve.until(lambda status: all(p["there"] for p in status["peers"]), "all there again")
+
+    # A copy of another server knows the former key: the words and the file bring it up to date.
+    beta.end()
+    old = Serve(copies[1], beta.options, beta.environment)
+    old.start()
+    try:
+        old.until(lambda s: hint in s["peers"][0]["problem"], "refuses alpha")
+        file = str(alpha.folder / "alpha.server")
+        old.command("serve", "rotate", "alpha", words, "--file", file)
+        old.until(lambda s: all(p["there"] for p in s["peers"]), "knows alpha again")
+    finally:
+        old.end()
+    beta.start()
     for serve in three.serves:
         serve.until(lambda status: all(p["there"] for p in status["peers"]), "all there again")
 
