@@ -26,7 +26,7 @@ from parties.foundation.process import disable_core_dumps
 from parties.local.folder import RunFolder
 from parties.mpc.outputs import forget_run
 from parties.service.admin_listener import SOCKET_NAME
-from parties.service.backup import Manifest, back_up, manifest_of
+from parties.service.backup import BackupContents, Manifest, back_up, manifest_of
 from parties.service.backup import restore as restore_folder
 from parties.service.offline_status import offline_status
 from parties.service.retention import TRANSCRIPT
@@ -35,6 +35,7 @@ from parties.storage.files import disk_errors
 from parties.storage.user_paths import registry_path
 
 _PATH = click.Path(path_type=Path)
+_KEYS_SHOWN = 8
 
 
 def passphrase_option(command: Command) -> Command:
@@ -89,7 +90,22 @@ def described(manifest: Manifest) -> list[str]:
         f"  {kept.path}: configuration {kept.config[:12]}, {kept.charges} charges in its ledger"
         for kept in manifest.stores
     ]
-    return [*lines, f"  keys: {'yes' if manifest.keys else 'none'}"]
+    if manifest.stores:
+        lines.append("  the shares of these runs, where they have not ended by then")
+    return lines + ([] if manifest.contents is None else _contents_lines(manifest.contents))
+
+
+def _contents_lines(contents: BackupContents) -> list[str]:
+    """Returns what a backup has besides runs as lines of text."""
+    count, shown = len(contents.private_keys), contents.private_keys[:_KEYS_SHOWN]
+    names = ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "")
+    keys = f"{count} ({names})" if count else "none in it: keep a copy of them elsewhere (--keys)"
+    return [
+        f"  private keys: {keys}",
+        f"  the service's database: {'in it' if contents.database else 'not in it'}",
+        f"  the release registry: {'in it' if contents.register else 'not in it'}",
+        f"  {contents.files} files, {contents.size / 1e6:.1f} MB; whoever opens the backup has all of this",
+    ]
 
 
 def print_status(manifest: Manifest, *, as_json: bool) -> None:

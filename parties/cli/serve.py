@@ -33,6 +33,7 @@ from parties.foundation.errors import ConfigError
 from parties.foundation.process import disable_core_dumps
 from parties.foundation.process_limits import raise_file_limit
 from parties.identity.join_documents import fingerprint_words
+from parties.identity.tls import Authority
 from parties.local.processes import Supervision
 from parties.observability.events import Progress
 from parties.observability.logs import JsonLog
@@ -346,8 +347,16 @@ _HOST = "127.0.0.1"
 @click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--open", "opened", is_flag=True, help="Open this user's browser, too.")
+@click.option(
+    "--authority",
+    type=_PATH,
+    default=None,
+    help="The folder of `syncret certs authority`, at the coordinator: the console then admits data owners.",
+)
 @common_options
-def console(directory: Path, port: int, opened: bool, as_json: bool) -> None:
+def console(
+    directory: Path, port: int, opened: bool, authority: Path | None, *, as_json: bool
+) -> None:
     """Show the server in DIR in a browser: progress as it happens, owners, budget, the report, downloads.
 
     Prints an address of this host that opens the console once; whoever else has a login here cannot use it after that,
@@ -356,8 +365,10 @@ def console(directory: Path, port: int, opened: bool, as_json: bool) -> None:
     study, by default the one you are in, whether the server runs or not. Ctrl-C ends the
     console, and nothing else.
     """
+    if authority is not None:
+        Authority.load(authority)  # What is wrong with it is said at once, and not at an admission.
     listening = _listen(port)
-    asyncio.run(_serve(directory, listening, opened=opened, as_json=as_json))
+    asyncio.run(_serve(directory, listening, opened=opened, authority=authority, as_json=as_json))
 
 
 def _listen(port: int) -> socket.socket:
@@ -384,7 +395,14 @@ def _upstream(directory: Path) -> "Upstream":
     return upstream_of(folders[0])
 
 
-async def _serve(directory: Path, listening: socket.socket, *, opened: bool, as_json: bool) -> None:
+async def _serve(
+    directory: Path,
+    listening: socket.socket,
+    *,
+    opened: bool,
+    authority: Path | None,
+    as_json: bool,
+) -> None:
     # Local import: the pages take a while to import.
     from aiohttp import web
 
@@ -396,7 +414,7 @@ async def _serve(directory: Path, listening: socket.socket, *, opened: bool, as_
     gate = Loopback(port)
     app = web.Application()
     app.router.add_get(ENTER, gate.enter)
-    add_console(app, upstream, gate)
+    add_console(app, upstream, gate, authority)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -24,13 +24,14 @@ from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Config, earlier_model, load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import ServiceRefused, Status
+from parties.identity.admission_certificate import admission_certificate
 from parties.identity.invitation import SUFFIX, make_invitation
 from parties.identity.join_documents import (
     fingerprint_lines,
     fingerprint_words,
-    parse_admission_request,
 )
-from parties.identity.study_setup import create_study, issue_certificate
+from parties.identity.study_setup import create_study
+from parties.identity.typed_words import WrongWords, read_words
 from parties.storage.files import atomic_replacement, disk_errors, write_new
 
 _PATH = click.Path(path_type=Path)
@@ -237,15 +238,23 @@ def show(study: str, folder: Path, as_json: bool) -> None:
 def approve(digest: str, folder: Path, as_json: bool) -> None:
     """Approve a study by its DIGEST, all of it, or its twelve words in quotes. It starts once all three have.
 
-    A study that has failed is tried again when all three approve it once more.
+    A study that has failed is tried again when all three approve it once more. To approve a study a second time changes
+    nothing.
     """
     name = digest
     if " " in digest.strip():
-        wanted = " ".join(digest.lower().split())
-        found = [
-            s for s in service_answer(folder, "GET", "/studies")["studies"] if s["words"] == wanted
-        ]
-        name = found[0]["digest"] if found else digest
+        wanted = _read_words(digest)
+        studies = service_answer(folder, "GET", "/studies")["studies"]
+        found = [each for each in studies if each["words"] == wanted]
+        if not found:
+            raise ServiceRefused(
+                f"NO STUDY HERE HAS THESE WORDS, and nothing is approved: they are right in themselves, and of "
+                f"something else than the {len(studies)} studies known here. Other words mean another budget, other "
+                "columns or other servers. Expected the words that all three operators read out: compare them again "
+                "(`syncret study show`), and with whom you spoke",
+                Status.USAGE,
+            )
+        name = found[0]["digest"]
     _print_command_answer(
         service_answer(folder, "POST", f"{_target(name)}/approve", {"digest": digest}), as_json
     )
@@ -345,11 +354,11 @@ def admit(
     name that goes into it is the request's, and is shown: admit nobody whose name and words you have not heard from a
     person that you know.
     """
-    # Name and key are the signed ones, whatever the server shows beside them.
-    request = parse_admission_request(str(_request_of(study, words, folder)["request"]).encode())
-    if _one_line(words) not in (fingerprint_words(request.key), request.key):
-        raise ServiceRefused("the request is of another key than its words", Status.PROTOCOL)
-    pem = issue_certificate(request, authority=authority, valid_days=days)
+    text = str(_request_of(study, words, folder)["request"])
+    try:
+        request, pem = admission_certificate(text, words, authority=authority, valid_days=days)
+    except WrongWords as error:
+        raise ServiceRefused(str(error), Status.PROTOCOL) from error
     answer = service_answer(
         folder, "POST", f"{_target(study)}/admit", {"certificate": pem.decode()}
     )
@@ -377,13 +386,17 @@ def refuse(study: str, words: str, folder: Path, *, as_json: bool) -> None:
         say(f"the request of {answer['name']} is refused")
 
 
-def _one_line(words: str) -> str:
-    return " ".join(words.lower().split())
+def _read_words(text: str) -> str:
+    """Returns typed words, or digits, as they are compared. Raises ServiceRefused, which names a wrong word."""
+    try:
+        return read_words(text)
+    except WrongWords as error:
+        raise ServiceRefused(str(error), Status.USAGE) from error
 
 
 def _request_of(study: str, words: str, folder: Path) -> Mapping[str, Any]:
     """Returns the request with these words, or this key. Raises ServiceRefused."""
-    wanted = _one_line(words)
+    wanted = _read_words(words)
     found = service_answer(folder, "GET", f"{_target(study)}/requests")["requests"]
     for item in found:
         if wanted in (fingerprint_words(item["key"]), item["key"]):

@@ -56,6 +56,17 @@ def _word_list() -> Mnemonic:
     return Mnemonic("english")
 
 
+@functools.cache
+def word_list() -> frozenset[str]:
+    """Returns the words of which fingerprints are made."""
+    return frozenset(_word_list().wordlist)
+
+
+def are_words(words: Sequence[str]) -> bool:
+    """True if these are words of a fingerprint: the last one checks the others."""
+    return bool(_word_list().check(" ".join(words)))
+
+
 def fingerprint_words(digest: str) -> str:
     """Returns twelve English words (BIP 39) for the first 16 bytes of a hex digest; the last word checks the others.
 

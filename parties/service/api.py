@@ -45,6 +45,7 @@ from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import version_line
 from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import peer_name
+from parties.identity.typed_words import WrongWords, read_words
 from parties.observability.events import OnRejection, ignore_rejection
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.admission import ApplicantState, UnknownApplicant
@@ -136,6 +137,9 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
     """Answers refusals of the service in the API's form."""
     try:
         return await handler(request)
+    except WrongWords as error:
+        what, _, expected = str(error).partition("; expected ")
+        return error_response(HTTPStatus.BAD_REQUEST, what, expected)
     except (UnknownStudy, UnknownApplicant) as error:
         return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
     except (WrongStudyState, CollectionRefused, KeyRefused) as error:
@@ -458,10 +462,10 @@ async def _approve(request: web.Request) -> web.Response:
         service.studies.find(request.match_info["id"]),
         (await _body(request)).get("digest"),
     )
-    given = " ".join(str(said or "").lower().split())
+    given = read_words(str(said or ""))
     digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
     if not digits and given != fingerprint_words(study.digest):
-        text = "the digest that was given is not this study's"
+        text = "the digest or the words that were given are not this study's"
         return error_response(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
     study = await service.approve(study.digest, actor(request))
     return _answer(await _study_document(service, study))

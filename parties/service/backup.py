@@ -20,8 +20,9 @@ import sqlite3
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from parties.crypto.encrypted_file import DecryptingReader, EncryptingWriter, KeyWrapper
 from parties.foundation.errors import SealError, StoreError
@@ -32,6 +33,7 @@ from parties.identity.join_documents import SEAL_FILE
 from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
 from parties.mpc.storage.bodies import holds_shares
 from parties.mpc.storage.store import Store
+from parties.service.database import FILE as DATABASE
 from parties.service.snapshot import Snapshot, SnapshotOutdated, database_copy, snapshot
 from parties.storage.files import atomic_replacement, disk_errors
 from parties.storage.release_registry import ReleaseRegistry
@@ -41,6 +43,8 @@ from protocols.durable import sync
 FORM = 1
 _MANIFEST, _FOLDER, _KEYS, _REGISTER = "manifest.json", "folder", "keys", "register.sqlite"
 _BACKUP_TRIES, _BACKUP_PAUSE_S = 5, 1.0
+KEY_ENDINGS = (".key", ".seal", ".p12", ".backup-key")
+"""Endings of the names of files with private keys."""
 _MAX_MANIFEST = 1 << 24
 _CHUNK = 1 << 20
 
@@ -56,8 +60,47 @@ class BackedUpStore:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupContents:
+    """Contents of a backup, by the files in it: their number and ``size`` in bytes.
+
+    Attributes:
+        private_keys: Paths of private keys, in the folder or in the keys' own.
+        database: True if the service's own database is in it.
+        register: True if the release registry is in it.
+    """
+
+    files: int
+    size: int
+    private_keys: tuple[str, ...]
+    database: bool
+    register: bool
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int]) -> Self:
+        """Returns the contents of an archive with entries of these names and sizes."""
+        folders = (f"{_FOLDER}/", f"{_KEYS}/")
+        keys = [
+            name.removeprefix(folders[0])
+            for name in sizes
+            if name.startswith(folders) and name.endswith(KEY_ENDINGS)
+        ]
+        counted = {name: size for name, size in sizes.items() if name != _MANIFEST}
+        return cls(
+            len(counted),
+            sum(counted.values()),
+            tuple(sorted(keys)),
+            f"{_FOLDER}/{DATABASE}" in sizes,
+            _REGISTER in sizes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """Contents of a backup: the ``folder``'s name, its time, the ``syncret`` version, the stores, ``keys`` or not."""
+    """Statement in a backup: the ``folder``'s name, its time, the ``syncret`` version, the stores.
+
+    ``keys``: a folder of keys is in it beside the server's own folder. ``contents`` are what was seen in the archive,
+    and no part of it.
+    """
 
     folder: str
     made_at: str
@@ -65,6 +108,13 @@ class Manifest:
     stores: tuple[BackedUpStore, ...]
     keys: bool
     form: int = FORM
+    contents: BackupContents | None = field(default=None, compare=False)
+
+    def stored(self) -> bytes:
+        """Returns the manifest as it is in the archive."""
+        document = asdict(self)
+        del document["contents"]
+        return json.dumps(document).encode()
 
 
 def back_up(
@@ -107,13 +157,14 @@ def _write_backup(
     with atomic_replacement(to, durable=True, secret=True) as beside, beside.open("wb") as file:
         sink = EncryptingWriter(file, opener)
         with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            _add(archive, _MANIFEST, json.dumps(asdict(manifest)).encode())
+            _add(archive, _MANIFEST, manifest.stored())
             if register is not None and register.exists():
                 _add(archive, _REGISTER, database_copy(register))
             for prefix, content in parts.items():
                 _add_all(archive, prefix, content)
+            sizes = {entry.name: entry.size for entry in archive.getmembers()}
         sink.finish()
-    return manifest
+    return replace(manifest, contents=BackupContents.of(sizes))
 
 
 def _add_all(archive: tarfile.TarFile, prefix: str, content: Snapshot) -> None:
@@ -189,9 +240,8 @@ def manifest_of(file: Path, opener: KeyWrapper) -> Manifest:
     """Returns a backup's manifest after all of the backup was read and decrypted. Raises StoreError, SealError."""
     with _archive(file, opener) as (archive, entries):
         manifest = _manifest(file, archive, next(entries, None))
-        for _ in entries:
-            pass
-    return manifest
+        sizes = {entry.name: entry.size for entry in entries}
+    return replace(manifest, contents=BackupContents.of(sizes))
 
 
 @contextlib.contextmanager
@@ -213,8 +263,9 @@ def _archive(
 
 def _unpack(file: Path, folder: Path, opener: KeyWrapper) -> Manifest:
     with _archive(file, opener) as (archive, entries):
-        manifest = _manifest(file, archive, next(entries, None))
+        manifest, sizes = _manifest(file, archive, next(entries, None)), {}
         for entry in entries:
+            sizes[entry.name] = entry.size
             target = folder.joinpath(*_safe_parts(file, entry))
             content = archive.extractfile(entry)
             if content is None:
@@ -228,7 +279,7 @@ def _unpack(file: Path, folder: Path, opener: KeyWrapper) -> Manifest:
             path.chmod(0o700)
     # Once for all files, of which there may be thousands.
     os.sync()
-    return manifest
+    return replace(manifest, contents=BackupContents.of(sizes))
 
 
 def _safe_parts(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:

@@ -14,6 +14,7 @@ from typing import Self
 from mechanisms.text_table import and_list
 from parties.foundation.errors import PartyError
 from parties.identity.join_documents import fingerprint_words
+from parties.identity.typed_words import read_words
 from parties.service import rotation
 from parties.service.identity import ServerFile, ServiceIdentity
 from parties.service.known_studies import KnownStudies
@@ -164,7 +165,7 @@ class KeyChanges:
             raise KeyRefused(
                 f"{name} announces no new key; expected `syncret serve rotate` there first"
             )
-        if not rotation.same_words(words, server.key):
+        if read_words(words) not in (fingerprint_words(server.key), server.key):
             raise KeyRefused(
                 f"the words are not those of the key that {name} announces; expected the twelve that its operator "
                 "reads out. Other words mean another key: confirm nothing, and ask there"

@@ -25,7 +25,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.foundation.times import iso_time
-from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import load_key, private_pem, public_pem, self_signed
 from parties.service.identity import (
     CARDS,
@@ -296,9 +295,3 @@ def _known(folder: Path) -> dict[int, ServerFile]:
     return dict(
         enumerate(ServerFile.load(path) for path in sorted((folder / SERVERS).glob("*.server")))
     )
-
-
-def same_words(given: str, key: str) -> bool:
-    """True if the typed words, or 64 digits, are those of a key."""
-    said = " ".join(given.lower().split())
-    return said in (fingerprint_words(key), key)

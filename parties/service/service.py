@@ -48,6 +48,9 @@ from parties.service.study_fetcher import StudyFetcher
 from parties.service.study_intake import check_proposal, remove_unfinished
 from parties.service.workers import Worker
 
+_TO_APPROVE_AGAIN = (StudyState.PROPOSED, StudyState.FAILED, StudyState.CANCELLED)
+"""States in which an approval of before does not hold: of a failed study it is for another attempt."""
+
 
 class WrongStudyState(PartyError):
     """A command does not fit the study's state."""
@@ -245,9 +248,14 @@ class Service:
             return self.studies[digest]
 
     async def approve(self, digest: str, actor: str) -> StudyRecord:
-        """Approves a study at this server, or another attempt of one that has failed. Raises WrongStudyState."""
+        """Approves a study at this server, or another attempt of one that has failed.
+
+        A study that this server has approved, and that goes on or is finished, stays as it is. Raises WrongStudyState.
+        """
         async with self.studies.lock:
             study = self.studies.require(digest)
+            if self.name in study.approvals and study.state not in _TO_APPROVE_AGAIN:
+                return study
             if study.state not in (StudyState.PROPOSED, StudyState.FAILED):
                 raise WrongStudyState(
                     f"it is {study.state}; expected one that is proposed, or has failed"

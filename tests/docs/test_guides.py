@@ -104,6 +104,19 @@ def test_session_finds_a_command_that_fails_and_one_that_prints_something_else(
             _run("s", [Block("page.md", "s", 1, "sh", code, prints=("7 rows",))], folder)
 
 
+def test_three_hosts_stand_in_the_order_in_which_they_work() -> None:
+    """The session runs by the numbers of its steps, a reader goes down the page."""
+    page = ROOT / "examples" / "three-hosts" / "README.md"
+    steps = [block.step for block in blocks_of(page)]
+    assert steps == sorted(steps)
+    text = page.read_text(encoding="utf-8")
+    typed = ["syncret join ", "syncret study requests", "syncret study admit", "study approve"]
+    assert sorted(map(text.index, typed)) == list(map(text.index, typed))
+    roles = text[: text.index("\n## ")]
+    for folder in ("/var/lib/syncret", "`authority`", "`study`", "`tls`", "`stays-2026`"):
+        assert folder in roles
+
+
 _LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 
 

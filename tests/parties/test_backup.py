@@ -26,11 +26,16 @@ from parties.mpc import server
 from parties.mpc.storage.store import Store
 from parties.observability.events import FieldValue
 from parties.service import backup as backup_module
+from parties.service.admin_listener import make_operator
 from parties.service.backup import back_up, manifest_of, restore
+from parties.service.identity import ServiceIdentity
+from parties.service.rotation import announce
 from parties.service.snapshot import snapshot
+from parties.service.study_intake import new_card
 from parties.storage.privacy_ledger import DurableLedger
 from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
+from tests.parties.serving import make_identities, syncret
 from tests.parties.support import bodies_in, make_config, make_submission, make_total
 from tests.parties.test_store import CONFIG, put
 
@@ -187,6 +192,8 @@ def test_keys_and_register_come_back_where_they_are_asked_for(folder: Path, tmp_
         register=there / "state" / "register.sqlite",
     )
     assert manifest.keys
+    assert manifest.contents is not None
+    assert (manifest.contents.private_keys, manifest.contents.register) == (("keys/own.key",), True)
     assert (there / "tls" / "own.key").read_text() == "key"
     assert ReleaseRegistry(there / "state" / "register.sqlite").record(CONFIG, "?") is None
     assert sorted(path.name for path in there.iterdir()) == ["server", "state", "tls"]
@@ -317,10 +324,41 @@ def test_commands_copy_and_restore_by_key_and_by_passphrase(
         name = f"copy{len(ways[0])}"
         status, output = called("backup", folder, "--to", name, *ways)
         assert (status, "0 charges in its ledger" in output) == (0, True), output
+        assert "private keys: none in it" in output
         status, output = called("restore", name, "--list", "--json", *opens)
         assert json.loads(output)["stores"][0]["config"] == CONFIG
         assert called("restore", name, "--to", f"again-{name}", *opens)[0] == 0
         assert contents(tmp_path / f"again-{name}") == contents(folder)
+
+
+def test_backup_and_list_name_every_private_key_and_what_else_is_in_it(tmp_path: Path) -> None:
+    """Of a service's folder: keys are recognised here by their content, and there by their names."""
+    (tmp_path / "services").mkdir()
+    alpha = ServiceIdentity.load(make_identities(tmp_path / "services")[0])
+    make_operator(alpha.folder, "anna", hosts=["localhost"], days=9, password="p")
+    new_card(alpha, "distaim")
+    announce(alpha, new_key=True)
+    secret = {
+        path.relative_to(alpha.folder).as_posix()
+        for path in alpha.folder.rglob("*")
+        if path.is_file() and (b"PRIVATE KEY" in path.read_bytes() or path.suffix == ".p12")
+    }
+    assert len(secret) == 7
+    syncret("certs", "backup-key", "offsite", cwd=tmp_path)
+    made = ("backup", str(alpha.folder), "--to", "copy", "--for", "offsite.backup-pub")
+    said = syncret(*made, cwd=tmp_path)
+    opens = ("restore", "copy", "--list", "--key", "offsite.backup-key")
+    assert syncret(*opens, cwd=tmp_path) == said
+    assert "keys: none" not in said
+    assert "private keys: 7 (admin/admin.key, " in said
+    assert "keys/next.key, keys/own.key" in said
+    assert "database: not in it" in said
+    assert "registry: not in it" in said
+    listed = json.loads(syncret(*opens, "--json", cwd=tmp_path))["contents"]
+    assert set(listed["private_keys"]) == secret
+    files = [path for path in alpha.folder.rglob("*") if path.is_file()]
+    assert listed["files"] == len(files)
+    assert listed["size"] == sum(path.stat().st_size for path in files)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.exit_codes import Status
 from parties.identity import join_documents
+from parties.identity.join_documents import fingerprint_words
 from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.service.identity import ServiceIdentity
 from parties.storage.charge_state import ChargeState
@@ -424,7 +425,22 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
         assert refused.exit_code == Status.USAGE
         assert f"syncret study {order[0]} STUDY" in refused.output
     twelve = str(three.serves[0].get(f"/studies/{digest}")["words"])
+    slip = f"{twelve.rsplit(' ', 1)[0]} prety"
+    wrong = says("study", "approve", slip, status=Status.USAGE)
+    assert "word 12, prety, is no such word: pretty?" in wrong
+    elsewhere = fingerprint_words("ab" * 32)
+    loud = says("study", "approve", elsewhere, status=Status.USAGE)
+    assert "NO STUDY HERE HAS THESE WORDS, and nothing is approved" in loud
+    target = f"/studies/{digest}/approve"
+    status, answer = three.serves[0].ask("POST", target, {"digest": slip})
+    assert (status, answer["error"]["what"]) == (400, "word 12, prety, is no such word: pretty?")
+    assert three.serves[0].ask("POST", target, {"digest": elsewhere})[0] == 409
+    assert three.serves[0].get(f"/studies/{digest}")["state"] == "proposed"
     assert "not approved yet by beta and gamma" in says("study", "approve", twelve)
+    # To approve twice is fine, and is one approval.
+    assert "not approved yet by beta and gamma" in says("study", "approve", twelve)
+    history = three.serves[0].get(f"/studies/{digest}")["history"]
+    assert [entry["what"] for entry in history].count("approved") == 1
     for one in (digest, same):
         assert "cancelled" in says("study", "cancel", one, "--yes")
     again = says("study", "approve", digest, status=Status.USAGE)

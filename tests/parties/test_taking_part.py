@@ -1,17 +1,24 @@
 """An owner's way from an invitation to the audited result, with three services as processes."""
 
+import contextlib
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from email.message import Message
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
 from parties.foundation.exit_codes import Status
+from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import Authority
 from tests.parties.commands import ROOT
 from tests.parties.serving import LIMIT_S, Cluster, Serve, cluster, syncret
@@ -250,6 +257,100 @@ def test_nobody_is_admitted_by_another_key_or_without_the_authority(three: Clust
     out, errors = late.communicate(timeout=LIMIT_S)
     assert late.returncode == Status.NOT_YET, (out, errors)
     assert "has not begun" in errors
+
+
+class Browser:
+    """A browser without scripts, in the console whose address it opened."""
+
+    def __init__(self, address: str) -> None:
+        self._at = urlsplit(address)
+        self._cookie = ""
+        _, headers, _ = self.ask("GET", f"{self._at.path}?{self._at.query}")
+        self._cookie = headers["Set-Cookie"].split(";")[0]
+
+    def ask(
+        self, method: str, path: str, form: dict[str, str] | None = None
+    ) -> tuple[int, Message, str]:
+        connection = HTTPConnection(self._at.hostname or "", self._at.port, timeout=LIMIT_S)
+        headers = {"Cookie": self._cookie}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        body = None if form is None else urlencode(form)
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        said = answer.status, answer.headers, html.unescape(answer.read().decode())
+        connection.close()
+        return said
+
+
+@contextlib.contextmanager
+def console(serve: Serve, *options: str) -> Iterator[Browser]:
+    command = [sys.executable, "-m", "parties", "console", str(serve.folder), "--json", *options]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert process.stdout is not None
+        yield Browser(json.loads(process.stdout.readline())["address"])
+    finally:
+        process.terminate()
+        process.communicate(timeout=LIMIT_S)
+
+
+def test_console_admits_an_owner_whose_words_were_typed_where_the_authority_is(
+    three: Cluster,
+) -> None:
+    digest, invitation = propose_and_invite(three, "by-console")
+    alpha, host = three.serves[0], three.folder / "asks-console"
+    host.mkdir()
+    ask = ("certs", "request", "east", "--to", str(invitation))
+    syncret(*ask, cwd=host, status=Status.NOT_YET)
+    owner = waiting(alpha, digest, "east")["east"]
+    words, study = owner["words"], f"/console/studies/{digest}"
+    form = f"{study}/requests/{owner['key']}"
+
+    def pending() -> bool:
+        return waiting(alpha, digest, "east")["east"]["state"] == "pending"
+
+    with console(alpha) as browser:
+        page = browser.ask("GET", study)[2]
+        assert "--authority authority" in page
+        assert form not in page
+        assert "syncret study admit by-console 'TWELVE WORDS'" in browser.ask("GET", form)[2]
+        csrf = re.search(r'name="csrf" value="([^"]+)"', browser.ask("GET", f"{study}/approve")[2])
+        assert csrf is not None
+        status, _, _ = browser.ask("POST", form, {"csrf": csrf[1], "words": words})
+        assert (status, pending()) == (409, True)
+    with console(alpha, "--authority", str(authority_of(three, "by-console"))) as browser:
+        assert f'href="{form}"' in browser.ask("GET", study)[2]
+        page = browser.ask("GET", form)[2]
+        # The words are to be heard, and are not beside the field that they are typed into.
+        assert words not in page
+        csrf = re.search(r'name="csrf" value="([^"]+)"', page)
+        assert csrf is not None
+        assert browser.ask("POST", form, {"csrf": "x", "words": words})[0] == 403
+        for typed, said in (
+            (f"{words.rsplit(' ', 1)[0]} prety", "word 12, prety, is no such word: pretty?"),
+            (fingerprint_words("ab" * 32), "these are not the words of east's request"),
+            ("", "these are 0 words; expected all twelve"),
+        ):
+            status, _, page = browser.ask("POST", form, {"csrf": csrf[1], "words": typed})
+            assert status == 200
+            assert said in page
+            assert pending()
+        assert browser.ask("GET", f"{study}/requests/{'ab' * 32}")[0] == 404
+        status, headers, _ = browser.ask("POST", form, {"csrf": csrf[1], "words": words})
+        assert (status, headers["Location"]) == (303, f"{study}?admitted=east")
+        assert "east is admitted" in browser.ask("GET", headers["Location"])[2]
+        assert not pending()
+        assert browser.ask("GET", form)[0] == 404
+    syncret(*ask, cwd=host)
+    assert (host / "by-console" / "certificates" / "east.crt").exists()
+    nobody = ("console", str(alpha.folder), "--authority", str(host))
+    assert "ca.key" in syncret(*nobody, cwd=host, status=Status.CERTIFICATE)
 
 
 def test_what_was_charged_comes_back_where_the_study_ends_without_a_result(three: Cluster) -> None:

@@ -6,6 +6,7 @@
     GET  /console/studies/KEY/report      its report, without scripts and in an origin of its own
     GET  /console/studies/KEY/files/NAME  a file that is public by the protocol
     GET, POST /console/studies/KEY/ORDER  confirmation of a command, and the command itself
+    GET, POST /console/studies/KEY/requests/OWNER   admission of the data owner with this key, by the words it read out
 
 No secret value is shown. Known limit: a page shows at most 500 owners.
 """
@@ -13,14 +14,19 @@ No secret value is shown. Known limit: a page shows at most 500 owners.
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from parties.foundation.errors import PartyError, StoreError
+from parties.config import NAME_PATTERN
+from parties.foundation.errors import CertificateError, PartyError, StoreError
+from parties.identity.admission_certificate import admission_certificate
+from parties.identity.typed_words import WrongWords
 from parties.service.console.gate import REPORT_POLICY, Gate, guarded
 from parties.service.console.upstream import DisplayedStudy, Upstream
 from parties.service.console.view import (
@@ -57,15 +63,22 @@ _TICK_S = 2.0
 """Maximum interval between updates of a page, in seconds: durations change without events."""
 _RETRY_S = 5.0
 _MAX_LISTENERS = 32
+_CERTIFICATE_DAYS = 365
+_FOREIGN_FORM = "The form is not one of this console's: load the page again."
 _BODY_BYTES = 1 << 14
 
 
-def add_console(app: web.Application, upstream: Upstream, gate: Gate) -> None:
-    """Adds the pages under /console to ``app``; ``gate`` controls access."""
+def add_console(
+    app: web.Application, upstream: Upstream, gate: Gate, authority: Path | None = None
+) -> None:
+    """Adds the pages under /console to ``app``; ``gate`` controls access.
+
+    With the folder of a study's ``authority`` they admit data owners. A service has none: it could admit by itself.
+    """
     console = web.Application(
         middlewares=[guarded(gate), _error_pages], client_max_size=_BODY_BYTES
     )
-    pages = _Pages(upstream, gate)
+    pages = _Pages(upstream, gate, authority)
     console.add_routes(pages.routes())
     console.on_shutdown.append(pages.close)
     app.add_subapp(PREFIX, console)
@@ -79,8 +92,9 @@ class _File:
 
 
 class _Pages:
-    def __init__(self, upstream: Upstream, gate: Gate) -> None:
+    def __init__(self, upstream: Upstream, gate: Gate, authority: Path | None) -> None:
         self._upstream = upstream
+        self._authority = authority
         self._gate = gate
         self._closing = asyncio.Event()
         self._listeners = 0
@@ -96,6 +110,8 @@ class _Pages:
             web.get(f"{study}/events", self.events),
             web.get(f"{study}/report", self.report),
             web.get(f"{study}/files/{{name:.+}}", self.file),
+            web.get(f"{study}/requests/{{owner}}", self.ask_admission),
+            web.post(f"{study}/requests/{{owner}}", self.admit),
             web.get(f"{study}{order}", self.ask),
             web.post(f"{study}{order}", self.tell),
         ]
@@ -126,19 +142,23 @@ class _Pages:
             raise web.HTTPNotFound(text="There is no such study here.")
         return shown
 
+    def _values(self, shown: DisplayedStudy) -> dict[str, object]:
+        """Returns the template values of the changing part of a study's page."""
+        more = {"here": _study_path(shown.key), "admits": self._authority is not None}
+        return page_values(shown) | more
+
     def _orders(self, shown: DisplayedStudy) -> list[CommandText]:
         return command_texts_of(shown, in_service=self._upstream.in_service)
 
     async def study(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
         files = await asyncio.to_thread(_files_of, shown)
-        values = page_values(shown)
+        values = self._values(shown)
         did = (SERVICE_COMMAND_TEXTS | COMMAND_TEXTS).get(request.query.get("did", ""))
         return _page(
             "study.html",
             title=shown.title,
-            here=_study_path(shown.key),
-            notice=did.did if did else "",
+            notice=did.did if did else _admitted_text(request),
             orders=self._orders(shown),
             files=files,
             has_report=any(file.name == _REPORT for file in files),
@@ -151,17 +171,14 @@ class _Pages:
         return _page(
             "order.html",
             title=shown.title,
-            here=_study_path(shown.key),
             order=self._order(request, shown),
             csrf=self._gate.csrf,
-            **page_values(shown),
+            **self._values(shown),
         )
 
     async def tell(self, request: web.Request) -> web.Response:
         if not await self._gate.accepts(request):
-            raise web.HTTPForbidden(
-                text="The form is not one of this console's: load the page again."
-            )
+            raise web.HTTPForbidden(text=_FOREIGN_FORM)
         shown = await self._shown(request)
         order, form = self._order(request, shown), await request.post()
         taken = ("owner",) if order.asks_owner else ("digest", "reason")
@@ -178,6 +195,45 @@ class _Pages:
                 return order
         raise web.HTTPConflict(text="This study, as it stands, does not take that order.")
 
+    async def ask_admission(self, request: web.Request) -> web.Response:
+        shown = await self._shown(request)
+        return self._admission_page(shown, _applicant(request, shown), "")
+
+    def _admission_page(
+        self, shown: DisplayedStudy, applicant: Mapping[str, Any], problem: str
+    ) -> web.Response:
+        return _page(
+            "admit.html",
+            title=shown.title,
+            here=_study_path(shown.key),
+            admits=self._authority is not None,
+            applicant=applicant,
+            problem=problem,
+            csrf=self._gate.csrf,
+        )
+
+    async def admit(self, request: web.Request) -> web.Response:
+        if not await self._gate.accepts(request):
+            raise web.HTTPForbidden(text=_FOREIGN_FORM)
+        shown = await self._shown(request)
+        applicant, form = _applicant(request, shown), await request.post()
+        if self._authority is None:
+            raise web.HTTPConflict(text="This console has no authority: see the command.")
+        try:
+            owner, pem = await asyncio.to_thread(
+                admission_certificate,
+                str(applicant["request"]),
+                str(form.get("words", "")),
+                authority=self._authority,
+                valid_days=_CERTIFICATE_DAYS,
+            )
+        except (WrongWords, CertificateError) as error:
+            return self._admission_page(shown, applicant, str(error))
+        answer = await self._upstream.order(shown.key, "admit", {"certificate": pem.decode()})
+        if not answer.taken:
+            return self._admission_page(shown, applicant, answer.text)
+        raise web.HTTPSeeOther(f"{_study_path(shown.key)}?admitted={quote(owner.name, safe='')}")
+
     async def report(self, request: web.Request) -> web.StreamResponse:
         headers = {"Content-Security-Policy": REPORT_POLICY}
         return await _file_response(await self._shown(request), _REPORT, headers)
@@ -193,7 +249,7 @@ class _Pages:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         shown = await self._shown(request)
-        before, values = request.query.get("shape", ""), page_values(shown)
+        before, values = request.query.get("shape", ""), self._values(shown)
 
         async def show(response: web.StreamResponse) -> bool:
             nonlocal values
@@ -202,7 +258,7 @@ class _Pages:
                 found = await self._upstream.find(shown.key)
                 if found is not None:
                     files = await asyncio.to_thread(_files_of, found)
-                    values, now = page_values(found), _fixed_part_digest(found, files)
+                    values, now = self._values(found), _fixed_part_digest(found, files)
             except PartyError as error:
                 values = values | {"lost": str(error)}
             await send_event(response, "show", {"html": render("_study.html", **values)})
@@ -250,6 +306,20 @@ def _fixed_part_digest(shown: DisplayedStudy, files: Sequence[_File]) -> str:
     """Returns a short digest of the inputs of a page's fixed part; after a change the page has to be reloaded."""
     parts = repr((shown.orders, [file.name for file in files]))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _applicant(request: web.Request, shown: DisplayedStudy) -> Mapping[str, Any]:
+    """Returns the waiting request for admission that the address names. Raises HTTPNotFound."""
+    for each in (shown.study or {}).get("requests", ()):
+        if each["key"] == request.match_info["owner"]:
+            return dict(each)
+    raise web.HTTPNotFound(text="No such request for admission waits here.")
+
+
+def _admitted_text(request: web.Request) -> str:
+    name = request.query.get("admitted", "")
+    known = NAME_PATTERN.fullmatch(name) is not None
+    return f"{name} is admitted: its certificate waits here until it asks again." if known else ""
 
 
 def _study_path(key: str) -> str:
