@@ -414,7 +414,7 @@ async def _serve(
     gate = Loopback(port)
     app = web.Application()
     app.router.add_get(ENTER, gate.enter)
-    add_console(app, upstream, gate, authority)
+    add_console(app, upstream, gate, authority=authority)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -139,7 +139,7 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
         return await handler(request)
     except WrongWords as error:
         what, _, expected = str(error).partition("; expected ")
-        return error_response(HTTPStatus.BAD_REQUEST, what, expected)
+        return error_response(HTTPStatus.CONFLICT, what, expected)
     except (UnknownStudy, UnknownApplicant) as error:
         return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
     except (WrongStudyState, CollectionRefused, KeyRefused) as error:

@@ -433,7 +433,7 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
     assert "NO STUDY HERE HAS THESE WORDS, and nothing is approved" in loud
     target = f"/studies/{digest}/approve"
     status, answer = three.serves[0].ask("POST", target, {"digest": slip})
-    assert (status, answer["error"]["what"]) == (400, "word 12, prety, is no such word: pretty?")
+    assert (status, answer["error"]["what"]) == (409, "word 12, prety, is no such word: pretty?")
     assert three.serves[0].ask("POST", target, {"digest": elsewhere})[0] == 409
     assert three.serves[0].get(f"/studies/{digest}")["state"] == "proposed"
     assert "not approved yet by beta and gamma" in says("study", "approve", twelve)

@@ -69,7 +69,7 @@ _BODY_BYTES = 1 << 14
 
 
 def add_console(
-    app: web.Application, upstream: Upstream, gate: Gate, authority: Path | None = None
+    app: web.Application, upstream: Upstream, gate: Gate, *, authority: Path | None = None
 ) -> None:
     """Adds the pages under /console to ``app``; ``gate`` controls access.
 
