@@ -253,7 +253,7 @@ def test_old_announcement_is_void_and_a_retired_key_stays_so(
     assert [server.key for server in beta.accepted(0)] == [first.key, made.server.key]
     rotation.promote(beta, 0)
     assert [server.key for server in beta.accepted(0)] == [made.server.key]
-    with pytest.raises(CertificateError, match="the one at work"):
+    with pytest.raises(CertificateError, match="replaces the key"):
         Announcement.parse(made.text, beta.servers[0])
     content = (tmp_path / "gamma" / "servers" / "0-alpha.server").read_text()
     with pytest.raises(CertificateError, match="was replaced before"):
