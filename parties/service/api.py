@@ -54,7 +54,7 @@ from parties.service.key_changes import KeyRefused
 from parties.service.known_studies import UnknownStudy
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
-from parties.service.process_info import process_dict
+from parties.service.process_info import folder_dict, process_dict
 from parties.service.run_api import (
     error_response,
     event_stream,
@@ -162,6 +162,7 @@ async def service_status(service: Service) -> dict[str, object]:
         "program": version_line(),
         "started_s": round(time.time() - service.started_at, 1),
         "process": process_dict(),
+        "folder": folder_dict(service.identity.folder),
         "limit": service.limit,
         "refused_connections": {front.what: front.refused for front in service.routers},
         "running": len(service.workers),

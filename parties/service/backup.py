@@ -34,8 +34,14 @@ from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
 from parties.mpc.storage.bodies import holds_shares
 from parties.mpc.storage.store import Store
 from parties.service.database import FILE as DATABASE
-from parties.service.snapshot import Snapshot, SnapshotOutdated, database_copy, snapshot
-from parties.storage.files import atomic_replacement, disk_errors
+from parties.service.process_info import LAST_BACKUP
+from parties.service.snapshot import (
+    Snapshot,
+    SnapshotOutdated,
+    database_copy,
+    snapshot,
+)
+from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 from parties.storage.release_registry import ReleaseRegistry
 from parties.storage.requested_rounds import count_releases
 from protocols.durable import sync
@@ -137,7 +143,11 @@ def back_up(
         raise StoreError(to, "is in the folder that it is of; expected a place elsewhere")
     for _ in range(_BACKUP_TRIES):
         try:
-            return _write_backup(folder, to, opener, keys=keys, register=register)
+            made = _write_backup(folder, to, opener, keys=keys, register=register)
+            # The backup is there, also where the folder's disk is full.
+            with contextlib.suppress(StoreError):
+                write_atomic(folder / LAST_BACKUP, f"{made.made_at}\n")
+            return made
         except SnapshotOutdated:
             time.sleep(_BACKUP_PAUSE_S)
     raise StoreError(

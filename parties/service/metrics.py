@@ -5,6 +5,7 @@ from theirs. Counters begin anew with each process, as Prometheus expects. All v
 https://prometheus.io/docs/practices/naming/.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -91,6 +92,7 @@ class _ServiceCollector(Collector):
         yield gauge(
             "peer_round_trip_seconds", "To the other service and back, by HTTPS.", "peer", trips
         )
+        yield from _folder(status)
         yield from _clocks(status)
         yield _waits(status)
         memory = GaugeMetricFamily(
@@ -123,6 +125,22 @@ def _certificates(statuses: Sequence[Status], own: Status | None) -> Metric:
         for end in status["certificates"]:
             family.add_metric([study, party, end["kind"], end["name"]], float(end["left_s"]))
     return family
+
+
+def _folder(status: Status) -> Iterator[Metric]:
+    """Yields the free disk of the service's folder, and the age of its last backup: infinite where there is none."""
+    folder, label = status["folder"], [status["service"]]
+    text = "Bytes that are free on the disk of the service's folder."
+    free = GaugeMetricFamily("syncret_service_disk_free_bytes", text, labels=["party"])
+    text = "Part of the disk of the service's folder that is free."
+    part = GaugeMetricFamily("syncret_service_disk_free_ratio", text, labels=["party"])
+    if folder["free_bytes"] is not None and folder["total_bytes"]:
+        free.add_metric(label, float(folder["free_bytes"]))
+        part.add_metric(label, folder["free_bytes"] / folder["total_bytes"])
+    text = "Seconds since the folder's last `syncret backup`; infinite if there was none."
+    age = GaugeMetricFamily("syncret_service_backup_age_seconds", text, labels=["party"])
+    age.add_metric(label, math.inf if folder["backup_age_s"] is None else folder["backup_age_s"])
+    yield from (free, part, age)
 
 
 def _clocks(status: Status) -> Iterator[Metric]:

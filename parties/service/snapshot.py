@@ -18,6 +18,7 @@ from typing import IO
 
 from parties.foundation.errors import StoreError
 from parties.mpc.outputs import STORE_FOLDER
+from parties.service.process_info import LAST_BACKUP
 from parties.storage.database import FILE
 from parties.storage.files import disk_errors
 from parties.storage.sqlite import connect_existing
@@ -126,7 +127,7 @@ def _listing(folder: Path, without: Sequence[Path]) -> dict[str, Path]:
 def _is_transient(name: Path) -> bool:
     """Returns true for a file that belongs to the running process, and not into a copy."""
     return (
-        name.name == "lock"
+        name.name in ("lock", LAST_BACKUP)
         or name.name.endswith(_DATABASE_SUFFIXES)
         or any(folder in name.parts[:-1] for folder in _TRANSIENT_FOLDERS)
         or _UNFINISHED.fullmatch(name.name) is not None

@@ -29,6 +29,7 @@ from parties.service import backup as backup_module
 from parties.service.admin_listener import make_operator
 from parties.service.backup import back_up, manifest_of, restore
 from parties.service.identity import ServiceIdentity
+from parties.service.process_info import LAST_BACKUP, folder_dict
 from parties.service.rotation import announce
 from parties.service.snapshot import snapshot
 from parties.service.study_intake import new_card
@@ -352,11 +353,17 @@ def test_backup_and_list_name_every_private_key_and_what_else_is_in_it(tmp_path:
     assert "keys: none" not in said
     assert "private keys: 7 (admin/admin.key, " in said
     assert "keys/next.key, keys/own.key" in said
+    age = folder_dict(alpha.folder)["backup_age_s"]
+    assert isinstance(age, float)
+    assert 0 <= age < 100
+    assert folder_dict(tmp_path)["backup_age_s"] is None
     assert "database: not in it" in said
     assert "registry: not in it" in said
     listed = json.loads(syncret(*opens, "--json", cwd=tmp_path))["contents"]
     assert set(listed["private_keys"]) == secret
-    files = [path for path in alpha.folder.rglob("*") if path.is_file()]
+    files = [
+        path for path in alpha.folder.rglob("*") if path.is_file() and path.name != LAST_BACKUP
+    ]
     assert listed["files"] == len(files)
     assert listed["size"] == sum(path.stat().st_size for path in files)
 

@@ -88,6 +88,7 @@ SERVICE = {
     ],
     "clock": {"off_s": None, "known": True},
     "certificates": [{"kind": "peer", "name": "beta", "left_s": 86_400}],
+    "folder": {"free_bytes": 3_000_000_000, "total_bytes": 60_000_000_000, "backup_age_s": None},
     "refused_connections": {"mesh": 1, "ingest": 0},
     "process": {"memory_bytes": 1 << 27},
 }
