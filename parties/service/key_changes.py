@@ -84,6 +84,8 @@ class KeyChanges:
         self._studies = studies
         self._reconnect = reconnect
         self._problem = ""
+        self._lock = asyncio.Lock()
+        """Held while files of the identity change."""
 
     # For the other servers.
 
@@ -170,15 +172,20 @@ class KeyChanges:
                 f"the words are not those of the key that {name} announces; expected the twelve that its operator "
                 "reads out. Other words mean another key: confirm nothing, and ask there"
             )
-        await asyncio.to_thread(
-            rotation.confirm, self._identity, peer.pid, text, at_once=content is not None
-        )
-        await self._changed(actor, "key confirmed", server)
+        async with self._lock:
+            await asyncio.to_thread(
+                rotation.confirm, self._identity, peer.pid, text, at_once=content is not None
+            )
+            await self._changed(actor, "key confirmed", server)
 
     # In the service.
 
     async def step(self) -> None:
         """Does what follows now. Raises StoreError, CertificateError, ConfigError."""
+        async with self._lock:
+            await self._step()
+
+    async def _step(self) -> None:
         self._read_own()
         for pid, peer in self._peers.items():
             said, last = peer.announced, self._identity.accepted(pid)[-1]

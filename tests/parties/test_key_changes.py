@@ -35,6 +35,7 @@ from parties.service.metrics import render as metrics
 from parties.service.peer_state import PeerState
 from parties.service.rotation import Announcement
 from parties.service.settings import load_settings
+from parties.service.studies import StudyEvent
 from tests.parties.serving import SERVERS, Cluster, Serve, cluster, make_identities, syncret
 
 pytestmark = pytest.mark.timeout(300)
@@ -338,6 +339,28 @@ def test_key_of_this_server_that_is_elsewhere_and_not_here_is_said_loudly(
     for what in ("heard", "confirmed"):
         (text,) = troubles(**{what: {"alpha": thief.fingerprint}})
         assert "this server's key was stolen" in text
+
+
+async def test_server_alone_puts_its_next_key_to_work_by_itself(tmp_path: Path) -> None:
+    """Of FLAIM: its clients get the new key with the next study's configuration."""
+    hub = ServiceIdentity.load(make_identities(tmp_path, ("hub",))[0])
+    before, made = hub.own.key, rotation.announce(hub, new_key=True)
+    noted: list[StudyEvent] = []
+
+    async def reconnect() -> None:
+        pass
+
+    async def note(event: StudyEvent) -> None:
+        noted.append(event)
+
+    studies = cast("Any", SimpleNamespace(note=note))
+    changes = KeyChanges(hub, {}, studies=studies, reconnect=reconnect)
+    await changes.step()
+    assert (hub.own, changes.own, changes.troubles()) == (made.server, None, [])
+    assert hub.former_key(before) is not None
+    assert [event.what for event in noted] == ["key at work"]
+    await changes.step()
+    assert len(noted) == 1
 
 
 def ended(identity: ServiceIdentity, days: float = -1) -> None:
