@@ -72,7 +72,10 @@ def test_a_new_key_is_at_work_from_the_next_study_and_the_former_never_again(
 ) -> None:
     """It takes 60 s: a study goes on with its key while people confirm another, and an old folder comes back."""
     alpha, beta, gamma = three.serves
-    under_way, left_over = three.propose("under-way"), three.propose("left-over")
+    # It waits for its owners while people compare words, however slow the machine is.
+    patient = "3\nwait_s = 900"
+    under_way = three.propose("under-way", expected=patient)
+    left_over = three.propose("left-over")
     three.approve(under_way)
     for serve in three.serves:
         serve.until_state("under-way", "running")
