@@ -307,7 +307,7 @@ def _of_backup(folder: Path, name: str, beside: Path) -> dict[str, object]:
     restore(file, to, opener, register=register)
     pid, server = SERVERS[0]
     return {
-        "manifest": asdict(manifest),
+        "manifest": json.loads(manifest.stored()),
         "files": sorted(p.relative_to(to).as_posix() for p in to.rglob("*") if p.is_file()),
         "same": _of_server(to, folder / "server.toml", pid)
         == _of_server(folder / server, folder / "server.toml", pid),
