@@ -38,7 +38,7 @@ from parties.service.settings import load_settings
 from parties.service.studies import StudyEvent
 from tests.parties.serving import SERVERS, Cluster, Serve, cluster, make_identities, syncret
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,7 @@ def rotated(three: Cluster, *others: int) -> str:
     return str(said["words"])
 
 
+@pytest.mark.slow
 def test_a_new_key_is_at_work_from_the_next_study_and_the_former_never_again(
     three: Cluster,
 ) -> None:
