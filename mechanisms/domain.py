@@ -133,6 +133,19 @@ class Domain:
         return tuple(dict.fromkeys(name for names in written for name in names))
 
     @property
+    def header(self) -> tuple[str, ...]:
+        """Names of all columns of a written table in order; left-out ones, which are empty, if the format has them."""
+        return self.format.columns or self.written_names
+
+    def with_all_columns(self, header: Sequence[str] = ()) -> Domain:
+        """Returns the domain whose written tables have the columns of ``header`` in its order, left-out ones empty.
+
+        Without a header the format's own list stays, or left-out columns come last.
+        """
+        listed = tuple(header) or self.format.columns or (*self.written_names, *self.ignore)
+        return replace(self, format=replace(self.format, columns=listed))
+
+    @property
     def described(self) -> dict[str, Column | Implied | Derived]:
         """All columns that have a ``[[column]]``, by name."""
         every: tuple[Column | Implied | Derived, ...] = (
@@ -398,7 +411,7 @@ class Domain:
 
     def _check_format(self) -> None:
         """Checks that the format can write every text, and that its columns are the written and some ignored ones."""
-        texts = [*self.written_names, *self.missing_values]
+        texts = [*self.header, *self.missing_values]
         texts += [text for split in self.splits for text in split.literals]
         texts += [
             c for column in self.columns if isinstance(column, Categorical) for c in column.values

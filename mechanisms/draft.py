@@ -58,6 +58,7 @@ from mechanisms.draft_notes import (
 )
 from mechanisms.endings import endings_of
 from mechanisms.errors import DataError, DomainError
+from mechanisms.header import looks_like_value
 from mechanisms.moments import (
     DATE_MARKS,
     DEFAULT_FORMS,
@@ -222,27 +223,38 @@ class _Read:
         return _draft_column(self.values, self.reading)
 
 
-def draft_domain(source: str | Path | TableSource, *, private_bins: bool = False) -> Draft:
+def draft_domain(
+    source: str | Path | TableSource, *, private_bins: bool = False, all_columns: bool = False
+) -> Draft:
     """Returns a domain that fits a table, with notes on everything that was read from it; see ``draft_of``.
 
     Raises ``DataError`` as ``read_recognised`` and ``draft_of`` do.
     """
     where = source.shown if isinstance(source, TableSource) else str(source)
     table, read_as = read_recognised(source)
-    return draft_of(table, where, read_as, private_bins=private_bins)
+    return draft_of(table, where, read_as, private_bins=private_bins, all_columns=all_columns)
 
 
-def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool = False) -> Draft:
+def draft_of(
+    table: TextTable,
+    where: str,
+    read_as: str,
+    *,
+    private_bins: bool = False,
+    all_columns: bool = False,
+) -> Draft:
     """Returns a domain that fits a table, with notes on everything that was read from it.
 
     ``where`` (the table's place) and ``read_as`` (the dialect recognised) are for messages. With ``private_bins``
-    numbers have no atoms and no log scale: a run chooses the bins by noisy counts.
+    numbers have no atoms and no log scale: a run chooses the bins by noisy counts. With ``all_columns`` the format
+    lists the table's columns, so that written tables have those left out as well, empty.
 
     Whole numbers give an ``Integer`` column, other numbers a ``Real`` one, ISO dates a ``Moment``, the rest categories,
     including numbers that bins cannot tell apart and codes such as ``007``. Bounds and categories are those that occur;
     they have to be replaced by public knowledge before the domain is used.
 
-    Raises ``DataError`` if there are no rows or no column is left.
+    Raises ``DataError`` if there are no rows or no column is left, and with ``all_columns`` for a name of a left-out
+    column that may be a value.
     """
     if not len(table):
         raise DataError(f"{where}: has a header but no rows; at least one row is needed")
@@ -302,6 +314,9 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         provenance=tuple(Provenance(column.name, ((WHOLE, TABLE),)) for column in columns),
         splits=tuple(splits),
     )
+    if all_columns:
+        _check_names(table, where, left_out)
+        domain = domain.with_all_columns(tuple(table.columns))
     return Draft(
         domain,
         printable(notes),
@@ -312,6 +327,16 @@ def draft_of(table: TextTable, where: str, read_as: str, *, private_bins: bool =
         person=person,
         proposals=proposals(domain.columns, missing, as_modelled(domain, table, where)),
     )
+
+
+def _check_names(table: TextTable, where: str, names: Sequence[str]) -> None:
+    """Raises ``DataError`` if one of the columns has a name that may be a value; the error does not show it."""
+    for number, (name, cells) in enumerate(table.columns.items(), start=1):
+        if name in names and (looks_like_value(name) or name in cells):
+            raise DataError(
+                f"{where}: the name of column {number}, which is left out, may be a value, and would be published; "
+                "name the column in the table, or draft without all columns"
+            )
 
 
 def _form_of(table: TextTable, columns: Sequence[Column]) -> TextFormat:

@@ -31,6 +31,8 @@ from mechanisms.typed import (
     value_types,
 )
 
+LEFT_OUT = "left out of the study: empty in every row"
+"""Description of a column that is written without values."""
 _TYPES = {
     TEXT: "string",
     WHOLE: "integer",
@@ -59,8 +61,11 @@ def table_schema(domain: Domain) -> dict[str, object]:
     spellings = list(domain.missing_values[:1]) if optional else []
     splits = {split.column: split for split in domain.splits}
     groups = {name: group for group in domain.one_hot for name in group.members}
-    fields = []
-    for name in domain.written_names:
+    fields = list[dict[str, object]]()
+    for name in domain.header:
+        if name not in types:
+            fields.append({"name": name, "type": "string", "description": LEFT_OUT})
+            continue
         if split := splits.get(name):
             fields.append(_split_field(domain, split, required=name not in optional))
             continue

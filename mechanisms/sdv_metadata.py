@@ -29,7 +29,8 @@ def sdv_metadata(domain: Domain) -> dict[str, object]:
     fields = table_schema(domain)["fields"]
     if not isinstance(fields, list):
         raise TypeError("a schema's fields are a list")
-    columns = {str(field["name"]): _sdtype(field) for field in fields}
+    modelled = set(domain.written_names)
+    columns = {f["name"]: _sdtype(f) for f in fields if f["name"] in modelled}
     return {VERSION_KEY: VERSION, "columns": columns}
 
 

@@ -137,6 +137,12 @@ def typed_table(domain: Domain, frame: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def with_left_out(domain: Domain, typed: pd.DataFrame) -> pd.DataFrame:
+    """Returns a typed table with all columns that the domain's tables have when written; left-out ones are None."""
+    columns = {n: typed[n] if n in typed else [None] * len(typed) for n in domain.header}
+    return type(typed)(columns, index=typed.index)
+
+
 def as_types(table: pd.DataFrame, types: Mapping[str, object]) -> pd.DataFrame:
     """Returns a table with the pandas types of another one's columns, by name, where they can hold every value."""
     return type(table)(

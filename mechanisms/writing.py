@@ -1,8 +1,9 @@
 """Writing synthetic tables: text files, Parquet, Excel, by the same names that `mechanisms.reading` reads.
 
 Text is in the columns' spelling and in the domain's format (`mechanisms.text_format`), a .tsv with tabs. Parquet and
-Excel have values of the columns' types (`mechanisms.typed`), and null for a missing one. A written table reads back to
-the same codes, except for null if the domain's spellings of missing values lack the empty one.
+Excel have values of the columns' types (`mechanisms.typed`), and null for a missing one. Columns that the format lists
+and the domain leaves out are empty, or null. A written table reads back to the same codes, except for null if the
+domain's spellings of missing values lack the empty one.
 
 Nothing here is secret; tables are drawn from a released model.
 Representation: a table comes in parts, which are not all in memory at once (in Excel they are).
@@ -44,6 +45,7 @@ from mechanisms.typed import (
     typed_table,
     typed_values,
     value_types,
+    with_left_out,
     written_texts,
 )
 
@@ -171,14 +173,16 @@ def _file(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
 
 def _write_parquet(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
     arrow, parquet = extra_module("pyarrow", path), extra_module("pyarrow.parquet", path)
-    fields = [
-        arrow.field(name, _arrow_type(arrow, kind), nullable=bool(absent_in(domain, name)))
-        for name, kind in value_types(domain).items()
-    ]
-    schema = arrow.schema(fields)
+    types = value_types(domain)
+    schema = arrow.schema(
+        arrow.field(name, _arrow_type(arrow, types[name]), nullable=bool(absent_in(domain, name)))
+        if name in types
+        else arrow.field(name, arrow.string())
+        for name in domain.header
+    )
     with parquet.ParquetWriter(path, schema) as writer:
         for frame in frames:
-            typed = typed_table(domain, frame)
+            typed = with_left_out(domain, typed_table(domain, frame))
             writer.write_table(arrow.Table.from_pandas(typed, schema, preserve_index=False))
 
 
@@ -196,12 +200,12 @@ def _arrow_type(arrow: ModuleType, kind: ValueType) -> object:
 
 def _write_excel(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> None:
     openpyxl = extra_module("openpyxl", path)
-    for text in written_texts(domain):
+    for text in (*domain.header, *written_texts(domain)):
         if openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.search(text):
             raise DataError(f"{path}: {text!r} has a character that Excel does not take")
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("synthetic")
-    sheet.append([_excel_cell(sheet, ValueType(TEXT), name) for name in domain.written_names])
+    sheet.append([_excel_cell(sheet, ValueType(TEXT), name) for name in domain.header])
     for frame in frames:
         for start in range(0, len(frame), _EXCEL_PART):
             for row in _excel_rows(sheet, frame[start : start + _EXCEL_PART], domain):
@@ -210,10 +214,13 @@ def _write_excel(path: Path, frames: Iterable[pd.DataFrame], domain: Domain) -> 
 
 
 def _excel_rows(sheet: Any, frame: pd.DataFrame, domain: Domain) -> Iterator[tuple[object, ...]]:
-    columns = []
-    for name, kind in value_types(domain).items():
-        values = typed_values(kind, frame[name], absent_in(domain, name))
-        columns.append([_excel_cell(sheet, kind, value) for value in values])
+    types, columns = value_types(domain), list[list[object]]()
+    for name in domain.header:
+        if name not in types:
+            columns.append([None] * len(frame))
+            continue
+        values = typed_values(types[name], frame[name], absent_in(domain, name))
+        columns.append([_excel_cell(sheet, types[name], value) for value in values])
     return zip(*columns, strict=True)
 
 

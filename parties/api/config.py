@@ -123,24 +123,30 @@ ConfigLike: TypeAlias = Draft | Config | Mapping[str, Any] | str | Path
 
 @in_terms_of_python
 def draft(
-    table: TableLike, *, name: str = "table", private: Literal["", "all", "numbers", "bins"] = ""
+    table: TableLike,
+    *,
+    name: str = "table",
+    private: Literal["", "all", "numbers", "bins"] = "",
+    all_columns: bool = False,
 ) -> Draft:
     """Drafts a config from a table, as `syncret data draft` does: columns, kinds, categories, bounds, atoms.
 
     A domain is published with the result and has to be public knowledge: replace or confirm the marked values. The text
     calls a DataFrame ``name``. ``private`` is for fewer such values: with "all" no value of the table is in the draft,
     and columns of categories are left to be listed (`--private`); with "numbers" no number or date
-    (`--private-numbers`), with "bins" no bin (`--private-bins`). Raises DataError; TypeError for an object that is no
-    table; ValueError for another word.
+    (`--private-numbers`), with "bins" no bin (`--private-bins`). With ``all_columns`` the written synthetic table has
+    all columns of the table in their order, and left-out ones are empty. Raises DataError; TypeError for an object that
+    is no table; ValueError for another word.
     """
     if check_text("private", private, what=_WORDS_OF_PRIVATE) not in _PRIVATE:
         raise ValueError(f"private = {private!r}; expected {_WORDS_OF_PRIVATE}")
     given = table_of(table, name=check_text("name", name, what="a name of the table"))
+    bins = private == "bins"
     if given.read is None:
-        drafted = draft_domain(given.source, private_bins=private == "bins")
+        drafted = draft_domain(given.source, private_bins=bins, all_columns=all_columns)
     else:
-        where = given.source.shown
-        drafted = draft_of(given.read, where, "a DataFrame", private_bins=private == "bins")
+        where, read_as = given.source.shown, "a DataFrame"
+        drafted = draft_of(given.read, where, read_as, private_bins=bins, all_columns=all_columns)
     if private == "all":
         drafted = private_draft(drafted)
     elif private == "numbers":

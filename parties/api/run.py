@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -339,6 +339,7 @@ class Run:
         like: TableLike | None = None,
         seed: int | None = None,
         random_state: int | None = None,
+        all_columns: bool = False,
     ) -> pd.DataFrame:
         """Draws more rows from the model, which costs no privacy; the same ``seed`` draws the same rows.
 
@@ -352,6 +353,8 @@ class Run:
                 in its order; ``rows`` is not given then.
             seed: A whole number from 0; by default another one each time.
             random_state: The same as ``seed``.
+            all_columns: True for left-out columns as well, without a value: in the order of the configuration's
+                ``format.columns``, or behind the others.
 
         Rows are drawn from the model given the condition, exactly, and none is thrown away.
 
@@ -359,7 +362,6 @@ class Run:
         DataError for a table that does not fit them; ValueError unless ``rows`` is positive; TypeError; ExtraMissing.
         """
         require_server_packages("a DataFrame")
-        import pandas as pd
 
         from mechanisms.synthetic import synthetic_parts
 
@@ -380,9 +382,9 @@ class Run:
         options = SampleOptions(rows, where, balance, given, source)
         if options.is_plain:
             parts = synthetic_parts(self._model, rows or 0, seed=chosen)
-            return self._typed(pd.concat(parts, ignore_index=True))
+            return self._drawn(parts, all_columns=all_columns)
         drawn = conditional_sample(self._model, options, seed=chosen)
-        table = self._typed(pd.concat(drawn.parts, ignore_index=True))
+        table = self._drawn(drawn.parts, all_columns=all_columns)
         if where is not None:
             share = condition_share(self._model, self.folder, where)
             table.attrs["probability"] = drawn.probability
@@ -412,6 +414,14 @@ class Run:
 
         asked = parse_question(question)
         return Estimates(question, estimates(self._model, run_knowledge(self.folder), asked))
+
+    def _drawn(self, parts: Iterable[pd.DataFrame], *, all_columns: bool) -> pd.DataFrame:
+        import pandas as pd
+
+        from mechanisms.typed import with_left_out
+
+        table = self._typed(pd.concat(parts, ignore_index=True))
+        return with_left_out(self._model.domain.with_all_columns(), table) if all_columns else table
 
     def _typed(self, text: pd.DataFrame) -> pd.DataFrame:
         from mechanisms.typed import as_types, typed_table

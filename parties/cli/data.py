@@ -65,6 +65,11 @@ def data() -> None:
     help="Write no number or date of the table: as --private, but categories, whole numbers of few values, and texts "
     "beside numbers are read from the table and marked. For tables of some 10,000 rows or more.",
 )
+@click.option(
+    "--all-columns",
+    is_flag=True,
+    help="List the table's columns in their order: synthetic tables have the left-out ones too, empty.",
+)
 @common_options
 def domain(
     table: Table | Mapping[str, Table],
@@ -72,6 +77,7 @@ def domain(
     private_bins: bool,
     private: bool,
     private_numbers: bool,
+    all_columns: bool,
     as_json: bool,
 ) -> None:
     """Draft a config from a table: columns, kinds, categories, bounds, values with a cell of their own.
@@ -89,10 +95,12 @@ def domain(
         )
     if private and isinstance(table, Mapping):
         raise click.UsageError("--private is for one table; draft each source by itself")
+    if all_columns and isinstance(table, Mapping):
+        raise click.UsageError("--all-columns is for one table; sources have a header each")
     if isinstance(table, Mapping):
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
-        draft = draft_domain(table.source, private_bins=private_bins)
+        draft = draft_domain(table.source, private_bins=private_bins, all_columns=all_columns)
     # Reasons and questions refer to the table: only its owner sees them, and a private draft has none.
     seen = draft
     draft = private_draft(draft) if private else draft
@@ -264,6 +272,11 @@ _SEED_BITS = 64
     default=None,
     help="The same seed draws the same rows; by default another one each time, which is told.",
 )
+@click.option(
+    "--all-columns",
+    is_flag=True,
+    help="Write left-out columns too, empty: in the order of [format] columns, or behind the others.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the file that is there.")
 @plain_option
 @common_options
@@ -275,6 +288,7 @@ def sample(
     balance: str | None,
     like: Path | None,
     seed: int | None,
+    all_columns: bool,
     overwrite: bool,
     plain: bool,
     as_json: bool,
@@ -309,8 +323,11 @@ def sample(
     with unpacked_run(run) as unpacked:
         model = load_model(unpacked.folder, named=run)
         share = None if where is None else condition_share(model, unpacked.folder, where)
+    listed = model.domain.format.columns
     if plain:
         model = with_plain_format(model)
+    if all_columns:
+        model = replace(model, domain=model.domain.with_all_columns(listed))
     drawn = write_samples(model, options, out, seed=chosen, overwrite=overwrite)
     number = rows if given is None else len(given)
     document: dict[str, object] = {"out": str(out), "rows": number, "seed": chosen}

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from mechanisms.model import Model
 from mechanisms.reading import read_table
 from mechanisms.table import encode
+from parties.api.run import Run
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
 from parties.config import Config
@@ -101,6 +103,32 @@ def test_sample_writes_as_the_real_table_is_written_or_plainly(tmp_path: Path) -
     assert read_table(plain).to_numpy().tolist() == read_table(own).to_numpy().tolist()
     codes = read_table_of(config, run).codes
     assert codes.tolist() == encode(config.domain, read_table(plain)).tolist()
+
+
+def test_sample_writes_left_out_columns_if_asked(tmp_path: Path) -> None:
+    config = make_config({"run.seed": 7, "ignore": ["id", "note"]})
+    uniform = np.full(config.domain.size(config.domain.names), 1.0).reshape(config.domain.shape)
+    names = config.domain.names
+    order = ["note", *names, "id"]
+    model = Model(config.domain, (names,), (-1,), (uniform / uniform.sum(),))
+    listed = replace(model, domain=config.domain.with_all_columns(order))
+    for said, each, expected in (("plain", model, [*names, "id", "note"]), ("own", listed, order)):
+        run = tmp_path / said
+        run.mkdir()
+        write_synthetic(run, each, replace(config, domain=each.domain), total=ROWS)
+        out = tmp_path / f"{said}.csv"
+        for more in ((), ("--plain",)):
+            asked = ("--seed", 7, "--all-columns", "--overwrite", *more)
+            assert sampled(run, "-n", ROWS, "--out", out, *asked) == Status.DONE
+            table = read_table(out)
+            assert list(table.columns) == expected
+            assert (table[["id", "note"]] == "").all(axis=None)
+            drawn = read_table(run / "synthetic.csv")[list(names)]
+            assert table[list(names)].to_numpy().tolist() == drawn.to_numpy().tolist()
+        typed = Run(run, each).sample(5, seed=1, all_columns=True)
+        assert list(typed.columns) == expected
+        assert typed[["id", "note"]].isna().all(axis=None)
+        assert list(Run(run, each).sample(5, seed=1).columns) == list(names)
 
 
 def test_sample_takes_a_bundle_and_the_models_folder(run: Path, tmp_path: Path) -> None:
