@@ -2,9 +2,9 @@
 
 ``Pattern`` reads and writes as ``mechanisms.moments.Form`` does; ``form_of`` parses the notation of either. Directives:
 ``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%a`` ``%A`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` ``%V`` ``%u``
-(year, week and day of the week of ISO 8601), ``%q`` (quarter); ``%-d`` has no leading zero, ``%^b`` is in capitals,
-``%%`` is a per cent sign. Names of months and days are English; ``%B[de]`` has those of another language
-(`mechanisms.calendar_names`).
+(year, week and day of the week of ISO 8601), ``%q`` (quarter), ``%j`` (day of the year); ``%-d`` has no leading zero,
+``%^b`` is in capitals, ``%-b`` has no dot, ``%%`` is a per cent sign. Names of months and days are English; ``%B[de]``
+has those of another language (`mechanisms.calendar_names`).
 
 The patterns are public. The values read by them are secret, at their owner.
 Limits: no time zones; a year of two digits lies in 1969 to 2068, as in POSIX.
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 
-from mechanisms.calendar_names import ENGLISH, NAMES
+from mechanisms.calendar_names import ENGLISH, NAMES, names_of
 from mechanisms.moments import Form
 
 _DIRECTIVE = re.compile(
@@ -29,13 +29,14 @@ _DIGITS = dict.fromkeys("ymdHIMSV", r"\d\d") | {
     "q": "[1-4]",
     "u": "[1-7]",
     "f": r"\d{6}",
+    "j": r"\d{3}",
 }
 _UNITS = (
     ("f", "microsecond"),
     ("S", "second"),
     ("M", "minute"),
     ("HI", "hour"),
-    ("du", "day"),
+    ("duj", "day"),
     ("V", "week"),
     ("mbB", "month"),
     ("q", "quarter"),
@@ -51,11 +52,12 @@ _NEEDS = {
     "a": ("d",),
     "A": ("d",),
     "q": ("Yy",),
+    "j": ("Yy",),
     "V": ("G",),
     "u": ("V",),
     "G": ("V",),
-    "H": ("d",),
-    "I": ("d", "p"),
+    "H": ("dj",),
+    "I": ("dj", "p"),
     "p": ("I",),
     "M": ("HI",),
     "S": ("M",),
@@ -79,6 +81,7 @@ _ALIKE = (
     "VB",
     "Vq",
     "Vd",
+    *(f"j{letter}" for letter in "mbBdqV"),
 )
 _CENTURY_BEGINS = 69
 
@@ -194,7 +197,7 @@ def _part_regex(found: re.Match[str]) -> str:
     if letter == "%":
         return "%"
     if letter in _NAMED:
-        names = NAMES[letter][found["language"] or ENGLISH]
+        names = names_of(letter, found["language"] or ENGLISH, dots=flag != "-")
         # Without regard to capitals, which the pattern's flags leave to ASCII.
         spelt = dict.fromkeys(case(name) for name in names for case in (str, str.upper, str.lower))
         return f"(?P<{letter}>{'|'.join(map(re.escape, spelt))})"
@@ -214,7 +217,9 @@ def _moment(parts: dict[str, str], languages: dict[str, str]) -> datetime:
         year = numbers["y"] + (1900 if numbers["y"] >= _CENTURY_BEGINS else 2000)
     # Places among the names of months and days, from 0.
     places = {
-        letter: [known.lower() for known in NAMES[letter][language]].index(parts[letter].lower())
+        letter: [known.lower().removesuffix(".") for known in NAMES[letter][language]].index(
+            parts[letter].lower().removesuffix(".")
+        )
         for letter, language in languages.items()
     }
     month = numbers.get("m", 3 * numbers.get("q", 1) - 2)
@@ -233,6 +238,10 @@ def _moment(parts: dict[str, str], languages: dict[str, str]) -> datetime:
         numbers.get("S", 0),
         numbers.get("f", 0),
     )
+    if "j" in numbers:
+        moment = moment.replace(month=1, day=1) + timedelta(numbers["j"] - 1)
+        if moment.year != year:
+            raise ValueError("no such day of the year")
     if any(place != moment.weekday() for letter, place in places.items() if letter in "aA"):
         raise ValueError("another day of the week")
     return moment
@@ -242,7 +251,7 @@ def _part(moment: datetime, found: re.Match[str]) -> str:
     letter, flag = found["letter"], found["flag"]
     if letter in _NAMED:
         place = moment.month - 1 if letter in "bB" else moment.weekday()
-        name = NAMES[letter][found["language"] or ENGLISH][place]
+        name = names_of(letter, found["language"] or ENGLISH, dots=flag != "-")[place]
         return name.upper() if flag == "^" else name
     if letter in "%p":
         return "%" if letter == "%" else ("PM" if moment.hour >= 12 else "AM")
@@ -253,6 +262,7 @@ def _part(moment: datetime, found: re.Match[str]) -> str:
         "m": (moment.month, 2),
         "d": (moment.day, 2),
         "q": ((moment.month + 2) // 3, 1),
+        "j": (moment.timetuple().tm_yday, 3),
         "V": (moment.isocalendar().week, 2),
         "u": (moment.isoweekday(), 1),
         "H": (moment.hour, 2),

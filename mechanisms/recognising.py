@@ -75,6 +75,7 @@ CURRENCIES = (
         "INR",
     ),
     *("BRL", "TRY", "HUF", "RON", "kr", "kr.", "zł", "Kč", "Ft", "~", "≈", "ca."),
+    *("￥", "￡", "Fr.", "SFr.", "fr."),
 )
 """Signs before an amount; other letters before digits make a code. The euro of ISO 8859-15 is ¤ in other encodings."""
 
@@ -100,6 +101,19 @@ _CLOCK = re.compile(
 _OF_SECONDS = re.compile(
     r"-?(?:(?P<D>\d+)(?P<days> ?d(?:ays?)?,? ))?(?:(?P<H>\d+):)?(?P<M>\d+)(?P<colon>[:'\u2032])(?P<S>\d\d)"
     r"(?:(?P<point>[.,\"\u2033])(?P<F>\d{1,9}))?",
+    re.ASCII,
+)
+_NO_CENTS = tuple(
+    f"{sign}{dash}"
+    for sign in (".", ",", "/")
+    for dash in ("-", "--", "\u2013", "\u2014", "\u2212")
+)
+"""Signs behind an amount without cents: ``Fr. 20.-``, ``20,--``, ``Rs. 20/-``."""
+_PERIODS = frozenset({("P", "D"), ("P", "W"), ("P", "M"), ("P", "Y")})
+"""Signs around durations of one unit of the calendar, of ISO 8601: ``P3W``."""
+_DEGREES = re.compile(
+    r"-?(?P<H>\d{1,3})(?P<degree>° ?)(?P<M>\d\d?)(?P<minute>['\u2032\u2019] ?)(?P<S>\d\d?)(?:\.(?P<F>\d{1,9}))?"
+    r"(?P<second>(?:\"|''|\u2033|\u201d) ?[NSEOW]?)",
     re.ASCII,
 )
 _SIDES, _NEGATIVE = {"N": "S", "S": "N", "E": "W", "O": "W", "W": "EO"}, "SW"
@@ -185,6 +199,17 @@ MOST_SCALE = 5
 """Most texts behind numbers that scale them; rarer ones are marks."""
 _PREFIXES = frozenset("kKMGT")
 """Words that scale a unit behind them, too: kW, MB."""
+_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("", "B", "o", "byte", "bytes", "Byte", "Bytes", "octets"), 0),
+    **{
+        f"{prefix}{unit}": place
+        for place, prefixes in enumerate(("kK", "M", "G", "T", "P"), start=1)
+        for prefix in prefixes
+        for unit in ("", "B", "o", "i", "iB", "io")
+    },
+}
+"""Words for sizes of files, and how often 1,000 or 1,024 is multiplied for them."""
+_BYTES_QUESTION = "1 KB may be 1,000 bytes or 1,024; it is read as 1,000"
 _SEPARATORS = (
     ("", ".", False),
     (",", ".", False),
@@ -383,7 +408,7 @@ def _with_decimals(numeral: Numeral, plain: Mapping[str, str]) -> Numeral:
 
 
 def _clock(counts: Mapping[str, int]) -> NumberReading | None:
-    patterns = (_colons, _halves, _of_seconds, _iso_durations, _unit_words)
+    patterns = (_colons, _halves, _of_seconds, _degrees, _iso_durations, _unit_words)
     for pattern in (find(counts) for find in patterns):
         clock = Clock.parse(pattern) if pattern else None
         if clock is None:
@@ -436,6 +461,20 @@ def _of_seconds(counts: Mapping[str, int]) -> str:
         days = f"[{days}]"
     hours = f"%{flag}H:%M" if first == "H" else f"%{flag}M"
     return f"{days}{hours}{colon}%S{fraction.replace('.', point, 1)}"
+
+
+def _degrees(counts: Mapping[str, int]) -> str:
+    """Returns the pattern of texts such as ``48°17'09"N``, which divide as hours do; "" if there are none."""
+    matches = [found for text in counts if (found := _DEGREES.fullmatch(text))]
+    if not matches:
+        return ""
+    signs = [
+        Counter(found[part] for found in matches).most_common(1)[0][0]
+        for part in ("degree", "minute", "second")
+    ]
+    flag = "-" * any(len(found[part]) == 1 for found in matches for part in "MS")
+    fraction = _fraction([found["F"] for found in matches])
+    return f"%-H{signs[0]}%{flag}M{signs[1]}%{flag}S{fraction}{signs[2]}"
 
 
 def _fraction(decimals: Sequence[str | None]) -> str:
@@ -549,20 +588,53 @@ def _scaled(counts: Mapping[str, int]) -> NumberReading | None:
     for text, (before, core, after) in split.items():
         if before.removeprefix("-") == prefix and any(_is_core(core, *signs) for signs in _PLAIN):
             behind[after] += counts[text]
-    words, suffix = _scale_words([after for after, _ in behind.most_common(MOST_SCALE)])
-    if not words or not _is_affix(prefix, suffix.strip(" .")):
-        return None
-    cores: dict[str, tuple[str, int]] = {}
+    common = [after for after, _ in behind.most_common(MOST_SCALE)]
+    words, suffix = _scale_words(common)
+    scales = [(scale, "") for scale in _sizes(common)]
+    if not any("i" in word for scale, _ in scales for word, _ in scale.words):
+        scales.insert(0, (Scale(tuple(words.items())), suffix))
+    readings = list[NumberReading]()
+    for scale, ending in scales:
+        if scale.words and _is_affix(prefix, ending.strip(" .")):
+            readings += _scaled_by(counts, Numeral(prefix, ending, scale=scale), split)
+    best = max(readings, key=lambda reading: len(reading.plain), default=None)
+    sizes = {_is_binary(each) for each in readings if best and len(each.plain) == len(best.plain)}
+    if best is None or len(sizes) < 2:
+        return best
+    return replace(best, question=_BYTES_QUESTION)
+
+
+def _scaled_by(
+    counts: Mapping[str, int], numeral: Numeral, split: Mapping[str, tuple[str, ...]]
+) -> list[NumberReading]:
+    """Returns the readings by the words of the numeral's scale, with any signs of thousands and decimals."""
+    words, cores = dict(numeral.scale.words if numeral.scale else ()), {}
     for text, (before, core, after) in split.items():
-        word = after.removesuffix(suffix) if after.endswith(suffix) else None
-        if word in words and before.removeprefix("-") == prefix:
+        word = after.removesuffix(numeral.suffix) if after.endswith(numeral.suffix) else None
+        if word in words and before.removeprefix("-") == numeral.prefix:
             cores[text] = (core, words[word])
-    readings = [
-        _with_scale(counts, Numeral(prefix, suffix), words, cores=cores, signs=signs)
-        for signs in _PLAIN
+    readings = [_with_scale(counts, numeral, cores=cores, signs=signs) for signs in _PLAIN]
+    return [reading for reading in readings if reading is not None]
+
+
+def _is_binary(reading: NumberReading) -> bool:
+    """Returns whether words of a reading scale by powers of 1,024."""
+    spelling = reading.spelling
+    return isinstance(spelling, Numeral) and spelling.scale is not None and spelling.scale.binary
+
+
+def _sizes(behind: Sequence[str]) -> list[Scale]:
+    """Returns the scales of sizes of files, by powers of 1,000 and of 1,024, if the texts are their words."""
+    places = [_BYTES.get(text.strip(), -1) for text in behind]
+    if len(behind) < 2 or min(places) < 0 or len(set(places)) < len(places):
+        return []
+    words = sorted(zip(behind, places, strict=True), key=lambda each: each[1])
+    # KiB is 1,024 bytes, and nothing else.
+    bases = ((10, True),) if any("i" in text for text in behind) else ((3, False), (10, True))
+    return [
+        Scale(tuple((word, power * place) for word, place in words), binary=binary)
+        for power, binary in bases
     ]
-    fitting = [reading for reading in readings if reading is not None]
-    return max(fitting, key=lambda reading: len(reading.plain), default=None)
 
 
 def _scale_words(behind: Sequence[str]) -> tuple[dict[str, int], str]:
@@ -591,14 +663,14 @@ def _scale_words(behind: Sequence[str]) -> tuple[dict[str, int], str]:
 def _with_scale(
     counts: Mapping[str, int],
     numeral: Numeral,
-    words: Mapping[str, int],
     *,
     cores: Mapping[str, tuple[str, int]],
     signs: tuple[str, str],
 ) -> NumberReading | None:
     """Returns the reading by one pair of thousands and decimal signs; None if texts would come back otherwise."""
     thousands, decimal = signs
-    places = {power: set[int]() for power in words.values()}
+    scale = numeral.scale or Scale(())
+    places = {power: set[int]() for _, power in scale.words}
     for core, power in cores.values():
         if _is_core(core, thousands, decimal):
             places[power].add(len(core.partition(decimal)[2]))
@@ -606,8 +678,9 @@ def _with_scale(
     if not scaled:
         return None
     fixed = len(scaled) == 1
-    scale = Scale(
-        tuple(sorted(words.items(), key=lambda item: item[1])),
+    scale = replace(
+        scale,
+        words=tuple(sorted(scale.words, key=lambda item: item[1])),
         alike=bool(max(scaled)) and fixed and places.get(0) == scaled,
     )
     used = thousands and any(thousands in core for core, _ in cores.values())
@@ -719,6 +792,8 @@ def _is_core(core: str, thousands: str, decimal: str) -> bool:
 
 def _without_sign(before: str, behind: str) -> tuple[str, str]:
     """Returns the texts before and behind a number, without its sign."""
+    if behind in _NO_CENTS:
+        return before.removeprefix("-"), behind
     if before.endswith("(") and behind.startswith(")"):
         return before[:-1], behind[1:]
     if before.startswith("(") and behind.endswith(")"):
@@ -735,12 +810,16 @@ def _without_sign(before: str, behind: str) -> tuple[str, str]:
 
 def _is_affix(prefix: str, suffix: str) -> bool:
     """Returns whether there is a currency before, and a currency, a unit or a per cent sign behind."""
+    if (prefix, suffix) in _PERIODS:
+        return True
     if prefix.strip() and prefix.strip() not in CURRENCIES:
         return False
+    if suffix in _NO_CENTS:
+        return True
     unit = suffix.strip()
     if len(suffix) > MOST_SUFFIX or any(sign in suffix for sign in "#0;,[]()+-:"):
         return False
-    return not unit or unit in CURRENCIES or unit in ("%", "‰") or bool(_UNIT.match(unit))
+    return not unit or unit in CURRENCIES or unit[0] in "%‰" or bool(_UNIT.match(unit))
 
 
 def _has_leading_zero(plain: str) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice, product
 
-from mechanisms.calendar_names import ENGLISH, languages_of
+from mechanisms.calendar_names import ENGLISH, NAMES, languages_of
 from mechanisms.date_patterns import Pattern
 from mechanisms.moments import Form, named_zone
 from mechanisms.recognising import MOST_MARKS, marks_among
@@ -46,7 +46,7 @@ _OFFSETS_NOTE = (
 )
 
 _TIME = re.compile(
-    r"(.*?\d\D??)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?( ?(?:GMT|UTC|Uhr|h))?",
+    r"(.*?\d\D??)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?( ?(?:GMT|UTC|Uhr|h|[+-]\d{4}))?",
     re.ASCII,
 )
 _SEPARATED = tuple(
@@ -80,12 +80,15 @@ _DAYS = (
         "%G-W%V-%u",
         "%GW%V%u",
     ),
+    *("%Y-%j", "%Y年%m月%d日(%a)", "%Y年%m月%d日（%a）", "%Y/%m/%d(%a)", "%m/%d/%Y(%a)"),
     *("%Y年%m月%d日", "%Y年 %m月 %d日", "%Y년 %m월 %d일", "%Y년%m월%d일"),
     *(f"%a{sign} {date}" for sign in (",", "") for date in ("%d.%m.%Y", "%d/%m/%Y", "%Y-%m-%d")),
 )
 _STAMPS = (
     *("%Y%m%d_%H%M%S", "%Y%m%d-%H%M%S", "%Y%m%d_%H%M", "%Y-%m-%d_%H-%M-%S", "%Y-%m-%d %H.%M", "%d.%m.%Y %H.%M"),
     *("%Y年%m月%d日 %H時%M分", "%Y/%m/%d %H時%M分", "%H:%M %d.%m.%Y", "%H:%M:%S %d.%m.%Y", "%H:%M %d/%m/%Y"),
+    *("%Y%m%dT%H%M%SZ", "%Y%m%dT%H%M%S", "%Y%m%dT%H%MZ", "%Y%m%dT%H%M"),
+    *("%a %b %d %H:%M:%S %Y", "%a %b %d %H:%M:%S UTC %Y", "%a %b %d %H:%M:%S GMT %Y"),
     *("%d-%^b-%y %I.%M.%S.%f %p", "%d-%^b-%y %I.%M.%S %p", "%d-%b-%y %I.%M.%S %p"),
 )  # fmt: skip
 _PERIODS = (
@@ -104,7 +107,7 @@ _PERIODS = (
         "W%V %G",
     ),
     *("KW %V/%G", "KW%V/%G", "KW %V %G", "KW%V %G", "%G-KW%V", "%G KW%V", "%G/KW%V", "%V/%G"),
-    *("Q%q/%y", "Q%q %y", "T%q %Y", "T%q-%Y"),
+    *("Q%q/%y", "Q%q %y", "T%q %Y", "T%q-%Y", "%Yq%q", "%YT%q", "%YM%m", "%Ym%m", "%Y-M%m"),
 )
 _DIGITS = {6: ("%Y%m",), 8: ("%d%m%Y", "%m%d%Y"), 12: ("%Y%m%d%H%M",), 14: ("%Y%m%d%H%M%S",)}
 
@@ -318,6 +321,8 @@ def _flagged(date: str, languages: Sequence[str]) -> Iterator[str]:
     for language in languages if named else (ENGLISH,):
         spoken = date if language == ENGLISH else _NAMED.sub(rf"\g<0>[{language}]", date)
         yield spoken
+        if "%b" in date and any(name[-1] == "." for name in NAMES["b"][language]):
+            yield spoken.replace("%b", "%-b")
         unpadded = re.sub("%([dmV])", r"%-\1", spoken)
         if unpadded != spoken:
             yield unpadded

@@ -9,8 +9,9 @@ A ``Spelling`` has ``read``, from the written form to a plain number such as ``-
   zero before the decimal sign; behind ``E+00`` stands a power of ten, with all digits of the number before it, and
   ``[16E+00]`` writes one only from 10^16 on, and below 0.0001, as programs do; ``{K=1e3,M=1e6}`` are words that scale,
   so that 1200 is ``1.2K``, and in ``{=1,K=1e3}`` smaller numbers have no word (``{=1.0,K=1e3}``: but the same
-  decimals); the zero of another script stands for its digits. The part behind the semicolon is the form of a negative
-  number, if not with a minus in front. Signs do not scale: ``0.0%`` writes 12.3 as ``12.3%``.
+  decimals); ``{ B=1, KiB=2^10, MiB=2^20}`` are powers of 1,024; the zero of another script stands for its digits. The
+  part behind the semicolon is the form of a negative number, if not with a minus in front. Signs do not scale:
+  ``0.0%`` writes 12.3 as ``12.3%``.
 - ``Clock``, as in ``strftime``: ``%H:%M``, ``%-Hh %-Mm``, ``%-D day(s) %H:%M:%S``. The number counts the finest of
   ``%D``, ``%H``, ``%M`` and ``%S``; the coarsest has no bound. ``(s)`` is left out if the number before it is 1, and a
   part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%3f`` are three decimals of a second,
@@ -19,8 +20,7 @@ A ``Spelling`` has ``read``, from the written form to a plain number such as ``-
   ``%H:%M:00``.
 
 The notations are public. The values that are read are secret, at their owner.
-Limits: groups of three digits, or of two before the last three; at most nine decimals of a second; words scale by
-powers of ten, also where programs count in powers of 1,024.
+Limits: groups of three digits, or of two before the last three; at most nine decimals of a second.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from typing import TypeAlias
 
 from mechanisms.written import EXACT
 
-THOUSANDS = ",.'\u2019 \u00a0\u202f"
+THOUSANDS = ",.'\u2019 \u00a0\u202f\u2009\u2007\uff0c\u066c"
 """Signs that separate thousands."""
 _HALF_DAY = 12
 SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 _CORE = re.compile(
     rf"(?:(?:#(?P<thousands>[{THOUSANDS}])(?P<pairs>##(?P=thousands))?##)?0|(?P<open>#)(?=[.,]0))"
-    r"(?:(?P<decimal>[.,])(?P<least>0*)(?P<more>#*))?(?P<power>[Ee][+-]0{1,3}|\[[1-9]\d?[Ee][+-]0{1,3}\])?"
+    r"(?:(?P<decimal>[.,])(?=[0#])(?P<least>0*)(?P<more>#*))?(?P<power>[Ee][+-]0{1,3}|\[[1-9]\d?[Ee][+-]0{1,3}\])?"
     r"(?P<scale>\{[^{}]*\})?"
 )
-_WORD = re.compile(r"([^\d=,{}]*)=1(?:(\.0)?|e([1-9]|1[0-5]))")
+_WORD = re.compile(r"([^\d=,{}]*)=(?:1(?P<alike>\.0)?|1e(?P<ten>[1-9]|1[0-5])|2\^(?P<two>[1-6]0))")
 MOST_WORDS = 8
 """Most words of a scale."""
 _POWER = re.compile(r"\[?(?P<start>\d*)(?P<letter>[Ee])(?P<sign>[+-])(?P<zeros>0+)\]?")
@@ -71,31 +71,39 @@ class Scale:
     """Words behind numbers, each with the power of ten that it stands for, ascending: (("", 0), ("K", 3), ("M", 6)).
 
     A number has the word of the largest power that is not above it, else the first word. With ``alike`` numbers of the
-    power 0 have as many decimals as all others, without as many as they need.
+    power 0 have as many decimals as all others, without as many as they need. Powers are those of two if ``binary``;
+    numbers of the power 0 are then whole, unless all are ``alike``.
     """
 
     words: tuple[tuple[str, int], ...]
     alike: bool = False
+    binary: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Scale | None:
         """Parses the notation in braces; returns None if it is invalid."""
         found = [_WORD.fullmatch(entry) for entry in text[1:-1].split(",")]
-        words = tuple((match[1], int(match[3] or 0)) for match in found if match)
+        matches = [match for match in found if match]
+        words = tuple((match[1], int(match["ten"] or match["two"] or 0)) for match in matches)
         powers = [power for _, power in words]
         apart = len(dict(words)) == len(words) and powers == sorted(set(powers))
-        if not 2 <= len(words) == len(found) <= MOST_WORDS or not apart:
+        bases = {base for match in matches for base in ("ten", "two") if match[base]}
+        if not 2 <= len(words) == len(found) <= MOST_WORDS or not apart or len(bases) > 1:
             return None
-        return cls(words, any(match[2] for match in found if match))
+        return cls(words, any(match["alike"] for match in matches), bases == {"two"})
 
     def __str__(self) -> str:
-        one = "1.0" if self.alike else "1"
-        entries = (f"{word}={f'1e{power}' if power else one}" for word, power in self.words)
+        one, base = "1.0" if self.alike else "1", "2^" if self.binary else "1e"
+        entries = (f"{word}={f'{base}{power}' if power else one}" for word, power in self.words)
         return f"{{{','.join(entries)}}}"
+
+    def factor(self, power: int) -> Decimal:
+        """Returns the number that a word of this power stands for."""
+        return Decimal(2 if self.binary else 10) ** power
 
     def word_of(self, number: Decimal) -> tuple[str, int]:
         """Returns the word of a number, and its power."""
-        fitting = [each for each in self.words if abs(number) >= Decimal(10) ** each[1]]
+        fitting = [each for each in self.words if abs(number) >= self.factor(each[1])]
         return fitting[-1] if fitting else self.words[0]
 
 
@@ -200,7 +208,11 @@ class Numeral:
         plain = f"{'-' if below else ''}{digits or '0'}" + (f".{fraction}" if fraction else "")
         if self.scale:
             word = found["word_below" if below else "word"]
-            return _without_power(plain, dict(self.scale.words)[word])
+            exponent = dict(self.scale.words)[word]
+            if not self.scale.binary:
+                return _without_power(plain, exponent)
+            number = EXACT.multiply(Decimal(plain), self.scale.factor(exponent))
+            return f"{number.normalize(EXACT):f}"
         return _without_power(plain, int(power)) if power else plain
 
     def write(self, plain: str) -> str:
@@ -213,7 +225,8 @@ class Numeral:
         least, more = self.least, bool(self.more)
         if self.scale:
             power, exponent = self.scale.word_of(Decimal(plain))
-            number = _without_power(f"{whole}.{fraction or 0}", -exponent)
+            factor = self.scale.factor(exponent)
+            number = f"{EXACT.divide(Decimal(f'{whole}.{fraction or 0}'), factor):f}"
             whole, _, fraction = number.partition(".")
             # What has more decimals than the spelling keeps them: no number becomes another one.
             fraction, more = fraction.rstrip("0"), True
@@ -241,8 +254,8 @@ class Numeral:
             return Decimal(0)
         _, power = self.scale.word_of(number)
         if not power and not self.scale.alike:
-            return Decimal(0)
-        return Decimal(1).scaleb(power - self.least - self.more)
+            return Decimal(self.scale.binary)
+        return self.scale.factor(power).scaleb(-self.least - self.more)
 
     def _grouped(self, whole: str) -> str:
         """Returns digits with separators of thousands."""

@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -26,11 +26,15 @@ ARABIC = str.maketrans("0123456789.", "٠١٢٣٤٥٦٧٨٩٫")
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A way to write values: ``write`` makes texts, ``kind`` is what they are, ``encoding`` that of their file."""
+    """A way to write values: ``write`` makes texts, ``kind`` is what they are, ``encoding`` that of their file.
+
+    ``marks`` are the texts among them that are something else.
+    """
 
     write: Callable[[Rng, int], Texts]
     kind: str = NUMBER
     encoding: str = "utf-8"
+    marks: Texts = field(default_factory=list)
 
 
 def amounts(rng: Rng, rows: int) -> list[float]:
