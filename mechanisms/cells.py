@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 
 import numpy as np
@@ -29,13 +29,15 @@ _KEPT = Context(prec=40)
 class Cells:
     """Cells of whole numbers: ``ranges`` by code, both ends included; ``atoms`` by number; ``bins`` the other codes.
 
-    An atom may lie within a bin's range and still is not one of the bin's numbers.
+    An atom may lie within a bin's range and still is not one of the bin's numbers. ``marks`` are codes of cells of one
+    number that often marks something else, such as -99.
     """
 
     ranges: tuple[tuple[int, int], ...]
     atoms: Mapping[int, int]
     bins: tuple[int, ...]
     starts: tuple[int, ...]
+    marks: frozenset[int] = frozenset()
 
     @classmethod
     def cut(cls, starts: Sequence[int], last: int, atoms: Iterable[int] = ()) -> Cells:
@@ -63,6 +65,12 @@ class Cells:
         if place < 0 or number > self.ranges[self.bins[place]][1]:
             return None
         return self.bins[place]
+
+    def marked(self, numbers: Iterable[int]) -> Cells:
+        """Returns the same cells with those of the ``numbers`` that have one of their own as ``marks``."""
+        codes = {code for number in numbers if (code := self.code_of(number)) is not None}
+        apart = (code for code in codes if self.ranges[code][0] == self.ranges[code][1])
+        return replace(self, marks=frozenset(apart))
 
     def draw(self, codes: NDArray[np.int32], generator: PublicGenerator) -> NDArray[np.int64]:
         """Returns for each code, of any shape, a number uniform among those of its cell."""

@@ -43,7 +43,7 @@ from mechanisms.numbers import Integer, Real, fine_number_cells, parted_number_c
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins, check_private
 from mechanisms.private_categories import PrivateCategories
 from mechanisms.sampling import PublicGenerator
-from mechanisms.scale_free import calendar_cells, moment_bounds
+from mechanisms.scale_free import calendar_cells, date_marks, moment_bounds
 
 _SHOWN_CATEGORIES = 8
 
@@ -424,7 +424,8 @@ def _groups(column: Categorical) -> _Groups:
 def _fine_moments(column: Moment) -> Cells:
     low, high = column.tick(column.low), column.tick(column.high)
     if column.private is not None and column.private.free:
-        return Cells.cut(calendar_cells(column.unit, low, high), high)
+        fine = Cells.cut(calendar_cells(column.unit, low, high), high)
+        return fine.marked(date_marks(column.unit))
     resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
     return Cells.cut(moments.calendar_starts(column.unit, low, high, resolution), high)
 

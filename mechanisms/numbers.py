@@ -58,7 +58,7 @@ from mechanisms.private_bins import (
     fine_starts,
 )
 from mechanisms.sampling import PublicGenerator
-from mechanisms.scale_free import number_starts
+from mechanisms.scale_free import MARKS, number_starts
 from mechanisms.spelling import FRACTION, Clock, Numeral, plain_number, spelling_of, spelt_number
 from mechanisms.written import (
     first_multiple,
@@ -570,10 +570,17 @@ def fine_number_cells(column: Integer | Real) -> Cells:
     else:
         low, high = column.low, column.high
     if column.private is not None and column.private.free:
-        return Cells.cut(_free_starts(column, low, high), high)
+        return Cells.cut(_free_starts(column, low, high), high).marked(_marks(column))
     resolution = MAX_RESOLUTION if column.private is None else column.private.resolution
     bins = equal_cells(resolution, high - low + 1)
     return Cells.cut(fine_starts(_starts(column.scale, low, high, bins), low, high), high)
+
+
+def _marks(column: Integer | Real) -> list[int]:
+    """Returns the numbers that mark something else, in the unit of the column's cells."""
+    unit = 10**column.places if isinstance(column, Real) else 1
+    digits = column.digits if isinstance(column, Real) else None
+    return [mark * unit if digits is None else place_of(mark * unit, digits) for mark in MARKS]
 
 
 def _free_starts(column: Integer | Real, low: int, high: int) -> list[int]:
@@ -584,7 +591,8 @@ def _free_starts(column: Integer | Real, low: int, high: int) -> list[int]:
         return number_starts(column.places, low, high)
     ends = (at_place(end, column.digits) for end in (low, high))
     starts = {place_of(start, column.digits) for start in number_starts(column.places, *ends)}
-    return sorted(starts)
+    # The next number behind a mark is one digit away, and not one unit.
+    return sorted({*starts, *(mark + 1 for mark in _marks(column) if low <= mark < high)})
 
 
 def _starts(scale: str, low: int, high: int, bins: int) -> list[int]:

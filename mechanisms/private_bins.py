@@ -38,6 +38,12 @@ FOUND = 5
 """The same for the existence of rows in one of a thousand cells, or of as many windows of cells."""
 NEAR = 3
 """The same for rows in neighbours of cells that have rows, which are likelier than rows far from all others."""
+MARKED = 4
+"""The same for rows in one of some thirty cells that are listed, since rows are likely there (``Cells.marks``).
+
+Noise alone exceeds it in one such cell of a column with 1 in 1,000.
+"""
+_NONE: frozenset[int] = frozenset()
 SPIKE_SHARE = 8
 """A spike has at least one part in ``SPIKE_SHARE`` x coarse of all rows."""
 _SINGLED = 4
@@ -88,43 +94,43 @@ class PrivateBins:
             keys = {"bins": PRIVATE, "resolution": self.resolution}
         return keys | {"coarse": self.coarse} | (known if self.measured else {})
 
-    def groups(self) -> tuple[int, ...]:
-        """Returns the first fine cell of each coarse cell, ascending, from 0."""
-        return group(self.histogram, self.coarse, self.deviation)
+    def groups(self, fine: Cells) -> tuple[int, ...]:
+        """Returns the first of the ``fine`` cells of each coarse cell, ascending, from 0."""
+        return _groups_of(self, fine.marks)
 
     def cells_of(self, fine: Cells) -> Cells:
         """Returns the cells that model a column: the ``fine`` cells, or their groups once measured."""
         if not self.measured:
             return fine
-        return Cells.cut([fine.ranges[first][0] for first in _groups_of(self)], fine.ranges[-1][1])
+        return Cells.cut([fine.ranges[first][0] for first in self.groups(fine)], fine.ranges[-1][1])
 
     def drawn_range(self, fine: Cells) -> tuple[int, int]:
         """Returns the least and the largest number that is ever drawn from the ``fine`` cells, once measured."""
-        drawn = np.flatnonzero(np.diff(_ends_of(self), prepend=0))
+        drawn = np.flatnonzero(self.weights(fine))
         return fine.ranges[int(drawn[0])][0], fine.ranges[int(drawn[-1])][1]
 
     def places(self, fine: Cells, others: int) -> NDArray[np.int32]:
         """Returns the coarse code of each fine one, int32 (codes,); ``others`` (marks, missing) come last."""
-        groups = _groups_of(self)
+        groups = self.groups(fine)
         behind = np.arange(others) + len(groups)
         return np.append(place_of(groups, len(fine.ranges)), behind).astype(np.int32)
 
-    def weights(self) -> NDArray[np.int64]:
+    def weights(self, fine: Cells) -> NDArray[np.int64]:
         """Returns the weight of each fine cell (cells,) within its group, once measured; see ``fine_weights``."""
-        return np.diff(_ends_of(self), prepend=0)
+        return np.diff(_ends_of(self, fine.marks), prepend=0)
 
     def draw_within(
         self, fine: Cells, codes: NDArray[np.int32], generator: PublicGenerator
     ) -> NDArray[np.int64]:
         """Returns for each coarse code a number, uniform within one of its ``fine`` cells drawn by the histogram."""
-        return fine.draw(self.draw(codes, len(fine.ranges), generator), generator)
+        return fine.draw(self.draw(codes, fine, generator), generator)
 
     def draw(
-        self, codes: NDArray[np.int32], fine: int, generator: PublicGenerator
+        self, codes: NDArray[np.int32], fine: Cells, generator: PublicGenerator
     ) -> NDArray[np.int32]:
         """Returns for each coarse code one of its ``fine`` cells, drawn by the noisy histogram."""
-        ends = _ends_of(self)
-        starts = [*_groups_of(self), fine]
+        ends = _ends_of(self, fine.marks)
+        starts = [*self.groups(fine), len(fine.ranges)]
         before = np.array([0, *ends], np.int64)[starts]
         points = generator.integers(before[codes], before[np.asarray(codes) + 1])
         return np.searchsorted(ends, points, side="right").astype(np.int32)
@@ -160,20 +166,23 @@ def equal_cells(resolution: int, values: int) -> int:
     return values if values <= resolution else max(1, resolution - _SINGLED)
 
 
-def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int, ...]:
+def group(
+    histogram: Sequence[int], coarse: int, deviation: float, *, marks: frozenset[int] = _NONE
+) -> tuple[int, ...]:
     """Returns the first fine cell of each of at most ``coarse`` groups of neighbours, from noisy counts.
 
-    First come spikes: the largest fine cells that exceed ``FOUND`` deviations, one row in ``SPIKE_SHARE`` x ``coarse``,
-    and twice each neighbour; as many as leave room for the cells between them. Then, repeatedly, the heaviest group
-    that can be told from zero is cut where its halves are most nearly equal, until there are as many cells beside the
-    spikes as the number of rows allows (``discretising.cells_for``). Cells outside of the ``support`` do not count, and
-    form a group only beside a spike. ``deviation`` is that of the counts.
+    First come spikes: the largest fine cells that exceed ``FOUND`` deviations (``MARKED`` if they are ``marks``), one
+    row in ``SPIKE_SHARE`` x ``coarse``, and twice each neighbour; as many as leave room for the cells between them.
+    Then, repeatedly, the heaviest group that can be told from zero is cut where its halves are most nearly equal, until
+    there are as many cells beside the spikes as the number of rows allows (``discretising.cells_for``). Cells outside
+    of the ``support`` do not count, and form a group only beside a spike. ``deviation`` is that of the counts.
     """
-    cells = len(histogram)
+    cells, starts = len(histogram), {0}
     counts, variance = np.array(histogram, np.int64), math.ceil(deviation * deviation)
-    starts, found = {0}, _shown(counts, variance)
-    known = _extended(found, counts, variance) if found.any() else found
-    for spike in _spikes(histogram, coarse, variance):
+    standing, body = _without_marks(counts, variance, marks)
+    known = _shown(body, variance)
+    known = _extended(known, body, variance) | standing if known.any() else standing
+    for spike in _spikes(histogram, coarse, variance, marks=marks):
         starts |= {spike, spike + 1} - {cells}
     coarse = min(coarse, len(starts) + cells_for(max(0, sum(histogram))))
     sums = [0]
@@ -193,21 +202,38 @@ def group(histogram: Sequence[int], coarse: int, deviation: float) -> tuple[int,
     return tuple(sorted(starts))
 
 
-def support(histogram: Sequence[int], deviation: float) -> NDArray[np.bool_]:
+def support(
+    histogram: Sequence[int], deviation: float, *, marks: frozenset[int] = _NONE
+) -> NDArray[np.bool_]:
     """Returns the fine cells (cells,) in which the noisy counts show rows.
 
     Those of windows come first (``_shown``); if there are none, the neighbours that stand out most, since a column's
     rows are somewhere, or all cells if their total is no more than its noise. Then cells beside those with rows
     follow, as long as some of them exceed ``NEAR`` deviations of their sum: tails are spread over many cells, and would
-    be lost. The remaining cells cannot be told from the noise of many empty cells: they would put rows where there are
-    no values, and far out between wide bounds.
+    be lost. ``marks`` that exceed ``MARKED`` deviations are known first, and nothing beside them is for that. The
+    remaining cells cannot be told from the noise of many empty cells: they would put rows where there are no values,
+    and far out between wide bounds.
     """
     counts, variance = np.array(histogram, np.int64), math.ceil(deviation * deviation)
-    known = _shown(counts, variance)
+    standing, body = _without_marks(counts, variance, marks)
+    known = _shown(body, variance)
     if not known.any():
-        some = seen(int(counts.sum()), len(counts), variance, times=1)
-        known[_densest(counts) if some else slice(None)] = True
-    return _extended(known, counts, variance)
+        some = seen(int(body.sum()), len(body), variance, times=1)
+        known[_densest(body) if some else slice(None)] = True
+    return _extended(known, body, variance) | standing
+
+
+def _without_marks(
+    counts: NDArray[np.int64], variance: int, marks: frozenset[int]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Returns the cells (cells,) of marks that stand out, and the counts without them.
+
+    What lies beside a mark is as empty as all else, so that the mark's rows are no evidence of rows there.
+    """
+    standing = np.zeros(len(counts), np.bool_)
+    for mark in marks:
+        standing[mark] = seen(int(counts[mark]), 1, variance, times=MARKED)
+    return standing, np.where(standing, 0, counts)
 
 
 def _shown(counts: NDArray[np.int64], variance: int) -> NDArray[np.bool_]:
@@ -265,18 +291,23 @@ def _densest(counts: NDArray[np.int64]) -> slice:
 
 
 @lru_cache(512)
-def _groups_of(private: PrivateBins) -> tuple[int, ...]:
-    return private.groups()
+def _groups_of(private: PrivateBins, marks: frozenset[int]) -> tuple[int, ...]:
+    return group(private.histogram, private.coarse, private.deviation, marks=marks)
 
 
 @lru_cache(512)
-def _ends_of(private: PrivateBins) -> NDArray[np.int64]:
+def _ends_of(private: PrivateBins, marks: frozenset[int]) -> NDArray[np.int64]:
     """Returns the cumulative sums (cells,) of the fine cells' weights."""
-    return np.cumsum(fine_weights(private.histogram, _groups_of(private), private.deviation))
+    groups = _groups_of(private, marks)
+    return np.cumsum(fine_weights(private.histogram, groups, private.deviation, marks=marks))
 
 
 def fine_weights(
-    histogram: Sequence[int], groups: Sequence[int], deviation: float
+    histogram: Sequence[int],
+    groups: Sequence[int],
+    deviation: float,
+    *,
+    marks: frozenset[int] = _NONE,
 ) -> NDArray[np.int64]:
     """Returns the weight of each fine cell within its group: int64 (cells,), some positive in each group.
 
@@ -284,7 +315,7 @@ def fine_weights(
     ``support``; if that sum cannot be told from zero, all of these cells have equal weights. In a group without such a
     cell, the cell nearest to the support has all the weight: rows that noise puts there stay near to real values.
     """
-    counts, known = np.array(histogram, np.int64), support(histogram, deviation)
+    counts, known = np.array(histogram, np.int64), support(histogram, deviation, marks=marks)
     weights = np.ones(len(counts), np.int64)
     variance = math.ceil(deviation * deviation)
     for first, last in pairwise([*groups, len(counts)]):
@@ -306,17 +337,22 @@ def seen(mass: int, cells: int, variance: int, *, times: int = SEEN) -> bool:
     return mass > 0 and mass * mass > times * times * cells * variance
 
 
-def _spikes(histogram: Sequence[int], coarse: int, variance: int) -> list[int]:
-    """Returns the fine cells that stand out from their neighbours, the largest first."""
+def _spikes(
+    histogram: Sequence[int], coarse: int, variance: int, *, marks: frozenset[int]
+) -> list[int]:
+    """Returns the fine cells that stand out from their neighbours, the largest first.
+
+    Beside ``marks`` neighbours count that have rows for sure.
+    """
     least = -(-sum(histogram) // (SPIKE_SHARE * coarse))
-    padded = [0, *histogram, 0]
-    found = [
-        (-count, cell)
-        for cell, count in enumerate(histogram)
-        if count >= least
-        and seen(count, 1, variance, times=FOUND)
-        and count > 2 * max(padded[cell], padded[cell + 2])
-    ]
+    padded, found = [0, *histogram, 0], []
+    for cell, count in enumerate(histogram):
+        beside = [padded[cell], padded[cell + 2]]
+        if cell in marks:
+            beside = [near for near in beside if seen(near, 1, variance, times=FOUND)]
+        times = MARKED if cell in marks else FOUND
+        if count >= least and seen(count, 1, variance, times=times):
+            found += [(-count, cell)] if count > 2 * max(beside, default=0) else []
     # A spike has two ends, and the space between two spikes is a cell, too.
     return [cell for _, cell in sorted(found)[: (coarse - 2) // 2]]
 

@@ -95,12 +95,16 @@ def calendar_cells(unit: str, low: int, high: int) -> list[int]:
     years = [*range(YEARS[0], YEARS[1] + 1), *range(1, 9999, 100)]
     days = [datetime(year, 1, 1) for year in years]
     days += [datetime(year, month, 1) for year in range(*MONTHS_OF) for month in range(2, 13)]
-    marks = [tick_of(datetime(*day), unit) for day in DATE_MARKS]
     starts = {
         *_ticks(days, unit),
-        *(start for mark in (*marks, low, high) for start in (mark, mark + 1)),
+        *(start for mark in (*date_marks(unit), low, high) for start in (mark, mark + 1)),
     }
     return sorted({low, *(start for start in starts if low < start <= high)})
+
+
+def date_marks(unit: str) -> list[int]:
+    """Returns the units of the dates that mark a missing date."""
+    return [tick_of(datetime(*day), unit) for day in DATE_MARKS]
 
 
 def _ticks(days: Iterable[datetime], unit: str) -> Iterator[int]:

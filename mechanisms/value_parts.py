@@ -50,8 +50,8 @@ class ValueParts:
             return cls._from(size, owners, parted.fine, parts=parted.parts, weights=weights)
         if column.private is not None and column.private.measured:
             fine = fine_cells(column)
-            owners = place_of(column.private.groups(), len(fine.ranges)).astype(np.int64)
-            found = column.private.weights().astype(np.float64)
+            owners = place_of(column.private.groups(fine), len(fine.ranges)).astype(np.int64)
+            found = column.private.weights(fine).astype(np.float64)
             weights = found / np.bincount(owners, found, minlength=size)[owners]
             return cls._from(size, owners, fine, parts=np.arange(len(fine.ranges)), weights=weights)
         return cls._from(size, np.arange(size), cells, parts=np.arange(size), weights=np.ones(size))

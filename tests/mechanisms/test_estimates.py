@@ -277,7 +277,7 @@ def chosen_cells(private: PrivateBins, column: Integer) -> Model:
     fine = fine_cells(column).ranges
     counts = np.array([max(0, 100 * (1 + first // 10)) * (0 <= first < 100) for first, _ in fine])
     chosen = replace(column, private=private.having(counts.astype(np.float64), 5.0))
-    sums = np.add.reduceat(counts, chosen.private.groups())  # type: ignore[union-attr]
+    sums = np.add.reduceat(counts, chosen.private.groups(fine_cells(chosen)))  # type: ignore[union-attr]
     shares = np.append(sums, np.zeros(chosen.size - len(sums)))
     return Model(Domain((chosen,), ("NA",)), (("age",),), (-1,), (shares / shares.sum(),))
 

@@ -343,3 +343,13 @@ def test_measure_fine_charges_every_column_before_it_is_released() -> None:
     found = measure_fine(DOMAIN, plan, codes=codes, ledger=ledger, random_bytes=random_stream(1))
     assert len(ledger.entries) == len(found) == 2
     assert not math.isclose(found[0].sum(), 50)
+
+
+def test_noise_beside_a_mark_does_not_take_its_cell_and_rows_do() -> None:
+    counts = [0] * 100
+    counts[20:40], counts[70], counts[71] = [300] * 20, 110, 60
+    marks = frozenset({70})
+    assert {70, 71} <= {*group(counts, 32, 20.0, marks=marks)}
+    assert 70 not in group(counts, 32, 20.0)
+    counts[71] = 200
+    assert 70 not in group(counts, 32, 20.0, marks=marks)

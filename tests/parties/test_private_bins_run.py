@@ -81,6 +81,15 @@ def test_audit_accuses_no_server_of_a_version_that_chose_other_cells(
     assert all(said in detail for detail in details), details
 
 
+def test_audit_reads_a_run_of_before_that_chose_the_same_cells(
+    finished: Path, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Version 18 chooses other cells where values are private, and not between bounds."""
+    forger = Forger(copy_run(finished, tmp_path), finished, certificates)
+    forger.edit(lambda lines: lines[0].update(wire=17))
+    assert failed(audit_folder(forger.run)) == set()
+
+
 def test_lead_report_is_of_the_bins_that_were_chosen(finished: Path, tmp_path: Path) -> None:
     lead = shutil.copytree(finished.parent / "server-0", tmp_path / "lead")
     write_lead_report(make_config(PRIVATE), lead)

@@ -26,6 +26,7 @@ from parties.audit.runner import audit_folder
 from parties.cli.main import cli
 from parties.config import CertificateFiles, Config, bound_text, load_config
 from parties.foundation.errors import ConfigError
+from parties.foundation.version import AUDITED_WIRES
 from parties.identity.study_setup import create_study
 from parties.identity.tls import Authority
 from parties.local.assemble import finish_trial
@@ -172,6 +173,18 @@ def test_audit_catches_a_category_that_the_counts_do_not_show(
     forger = Forger(copy_run(finished.run, tmp_path), finished.run, certificates)
     forger.edit(more_of_an_absent_code)
     assert "model" in failed(audit_folder(forger.run))
+
+
+@pytest.mark.parametrize("wire", AUDITED_WIRES[:-1])
+def test_audit_accuses_no_server_of_a_version_that_chose_other_cells(
+    wire: int, finished: Finished, tmp_path: Path, certificates: Certificates
+) -> None:
+    forger = Forger(copy_run(finished.run, tmp_path), finished.run, certificates)
+    forger.edit(lambda lines: lines[0].update(wire=wire))
+    details = {c.detail for c in audit_folder(forger.run).checks if c.status == "fail"}
+    said = f"has messages of version {wire}, in which noisy counts chose other cells of a column"
+    assert details, "a run of an older version passes"
+    assert all(said in detail for detail in details), details
 
 
 def test_counts_are_refused_beside_private_values() -> None:
