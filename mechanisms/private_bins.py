@@ -38,6 +38,10 @@ FOUND = 5
 """The same for the existence of rows in one of a thousand cells, or of as many windows of cells."""
 NEAR = 3
 """The same for rows in neighbours of cells that have rows, which are likelier than rows far from all others."""
+SURE, BEYOND = 8, 4
+"""Deviations of two cells at an end of such cells by which a tail beside them would be seen; and those that cells there
+have to exceed instead of ``NEAR``.
+"""
 MARKED = 4
 """The same for rows in one of some thirty cells that are listed, since rows are likely there (``Cells.marks``).
 
@@ -230,20 +234,21 @@ def _without_marks(
 
     What lies beside a mark is as empty as all else, so that the mark's rows are no evidence of rows there.
     """
-    standing = np.zeros(len(counts), np.bool_)
-    for mark in marks:
-        standing[mark] = seen(int(counts[mark]), 1, variance, times=MARKED)
+    listed = np.zeros(len(counts), np.bool_)
+    listed[list(marks)] = True
+    standing = listed & _exceed(counts, variance, times=MARKED)
     return standing, np.where(standing, 0, counts)
 
 
 def _shown(counts: NDArray[np.int64], variance: int) -> NDArray[np.bool_]:
     """Returns the cells in windows that have rows, whatever lies beside them; none if noise hides all rows.
 
-    Windows of all cells, of half of them, a quarter and so on to single ones are examined: while the unknown cells of a
-    window exceed ``FOUND`` deviations of their sum, the neighbours among them that stand out most are marked as having
-    rows.
+    Cells that exceed ``FOUND`` deviations by themselves have rows, which are no evidence of rows beside them. Then
+    windows of all cells, of half of them, a quarter and so on are examined: while the unknown cells of a window exceed
+    ``FOUND`` deviations of their sum, the neighbours among them that stand out most are marked as having rows.
     """
-    known, width = np.zeros(len(counts), np.bool_), 1 << (len(counts) - 1).bit_length()
+    known = _exceed(counts, variance, times=FOUND)
+    width = 1 << (len(counts) - 1).bit_length()
     while width:
         # Windows overlap by half.
         for first in range(0, len(counts), max(1, width // 2)):
@@ -259,17 +264,23 @@ def _shown(counts: NDArray[np.int64], variance: int) -> NDArray[np.bool_]:
 def _extended(
     known: NDArray[np.bool_], counts: NDArray[np.int64], variance: int
 ) -> NDArray[np.bool_]:
-    """Returns the ``known`` cells and those beside them that exceed ``NEAR`` deviations of their sum."""
+    """Returns the ``known`` cells and those beside them that exceed ``NEAR`` deviations of their sum.
+
+    Beside two cells of so many rows that a tail would be seen they have to exceed ``BEYOND``.
+    """
+    sure = known & _exceed(counts, variance, times=SURE)
     known = known.copy()
     for step in (1, -1):
         # Seen from its other end a lower tail is an upper one.
-        cells, rows = known[::step], counts[::step]
+        cells, rows, full = known[::step], counts[::step], sure[::step]
         first = 0
         while (ends := np.flatnonzero(cells[first:-1] & ~cells[first + 1 :])).size:
             start = first + int(ends[0]) + 1
             gap = int(np.argmax(np.append(cells[start:], True)))
             best = int(_scores(np.cumsum(rows[start : start + gap])).argmax()) + 1
-            if seen(int(rows[start : start + best].sum()), best, variance, times=NEAR):
+            steep = start > 1 and full[start - 2 : start].all()
+            times = BEYOND if steep else NEAR
+            if seen(int(rows[start : start + best].sum()), best, variance, times=times):
                 cells[start : start + best] = True
             first = start + best - 1 if cells[start] else start
     return known
@@ -335,6 +346,11 @@ def fine_weights(
 def seen(mass: int, cells: int, variance: int, *, times: int = SEEN) -> bool:
     """Returns whether the sum ``mass`` over ``cells`` noisy cells exceeds ``times`` the deviation of their noise."""
     return mass > 0 and mass * mass > times * times * cells * variance
+
+
+def _exceed(counts: NDArray[np.int64], variance: int, *, times: int) -> NDArray[np.bool_]:
+    """Returns the cells (cells,) that exceed so many deviations of their own noise."""
+    return (counts > 0) & (counts * counts > times * times * variance)
 
 
 def _spikes(

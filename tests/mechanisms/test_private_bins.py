@@ -19,7 +19,7 @@ from mechanisms.exact_noise import discrete_gaussian_noise
 from mechanisms.moments import calendar_starts, tick_of
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend, measure_fine
-from mechanisms.private_bins import PrivateBins, _shown, fine_weights, group, seen, support
+from mechanisms.private_bins import NEAR, PrivateBins, _shown, fine_weights, group, seen, support
 from mechanisms.resolving import coarse_codes, coarse_measurement, resolve, stand_in, unmeasured
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode, encode
@@ -353,3 +353,35 @@ def test_noise_beside_a_mark_does_not_take_its_cell_and_rows_do() -> None:
     assert 70 not in group(counts, 32, 20.0)
     counts[71] = 200
     assert 70 not in group(counts, 32, 20.0, marks=marks)
+
+
+def test_a_spike_is_no_evidence_of_rows_beside_it() -> None:
+    counts = [0] * 100
+    # The two together stand out more than the first alone, 146^2 / 2 for 101^2.
+    counts[50], counts[51] = 101, 46
+    known = support(counts, 20.0)
+    assert known[50]
+    assert not known[51]
+    # Rows there are seen without the spike.
+    counts[51] = 61
+    assert support(counts, 20.0)[51]
+
+
+def runs_beyond_the_last_year() -> int:
+    """How many of 300 columns of 10,000 rows in 24 of 200 cells have other cells under noise of deviation 20."""
+    found = 0
+    for seed in range(300):
+        counts = np.random.default_rng(seed).normal(0, 20, 200).round().astype(np.int64)
+        counts[100:124] += 10_000 // 24
+        known = support(counts.tolist(), 20.0)
+        assert known[100:124].all()
+        found += known.sum() > 24
+    return found
+
+
+def test_no_year_after_the_last_is_drawn_beside_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four deviations on either side, of any run of cells: one column in 400; three deviations: one in 20."""
+    assert runs_beyond_the_last_year() <= 4
+    # The control: neighbours of full cells count as those of few rows.
+    monkeypatch.setattr("mechanisms.private_bins.BEYOND", NEAR)
+    assert runs_beyond_the_last_year() >= 8

@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
-from mechanisms.columns import Categorical
-from mechanisms.domain import Domain
 from mechanisms.events import Event, ExponentialEvent, event_to_dict
 from mechanisms.workload import Workload
 from parties.audit.checks import identity
@@ -53,8 +51,8 @@ from protocols.ring import R32
 from protocols.select_spec import chosen_index
 from protocols.steps import CHOICE, COMPARISONS, COUNTS, MEASURE, SELECT
 
-_BINS_SINCE, _VALUES_SINCE = 17, 18
-"""Versions of messages since which noisy counts choose the cells that they choose now: between bounds, and without."""
+_CELLS_SINCE = 18
+"""Version of messages since which noisy counts choose the cells that they choose now."""
 
 _Charge: TypeAlias = tuple[int, str, str, float, str]
 """A charge as it is compared: round, step, event, cost, and the name of the opening."""
@@ -103,7 +101,7 @@ def terms_of(evidence: Evidence) -> RunTerms:
         terms = RunTerms(config, study.workload, make_plan(study), first_workload(config))
         if terms.first is None:
             return terms
-        _require_same_cells(evidence, config.domain)
+        _require_same_cells(evidence)
         return _resolved(evidence, terms)
     except ConfigError as error:
         raise CheckFailure(
@@ -111,13 +109,11 @@ def terms_of(evidence: Evidence) -> RunTerms:
         ) from error
 
 
-def _require_same_cells(evidence: Evidence, domain: Domain) -> None:
+def _require_same_cells(evidence: Evidence) -> None:
     """Raises CheckFailure for a run whose program made a column's cells of noisy counts by another rule."""
-    private = [c.private for c in domain.columns if not isinstance(c, Categorical) and c.private]
-    since = _VALUES_SINCE if any(each.free for each in private) else _BINS_SINCE
     for transcript in evidence.transcripts:
         found = transcript.header.number("wire")
-        if found < since:
+        if found < _CELLS_SINCE:
             raise CheckFailure(
                 f"server {transcript.pid}'s transcript has messages of version {found}, in which noisy counts chose"
                 " other cells of a column: audit it with the version that wrote it"
