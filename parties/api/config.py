@@ -16,7 +16,7 @@ from mechanisms.draft import draft_domain, draft_of
 from mechanisms.private_draft import draft_with_private_numbers, private_draft
 from mechanisms.reading import as_text
 from mechanisms.source import TableSource
-from parties.api.arguments import check_path, check_text, type_name
+from parties.api.arguments import check_flag, check_path, check_text, type_name
 from parties.api.errors import in_terms_of_python
 from parties.config import Config, apply_overrides, config_from_dict, load_config
 from parties.foundation.errors import ConfigError
@@ -141,7 +141,7 @@ def draft(
     if check_text("private", private, what=_WORDS_OF_PRIVATE) not in _PRIVATE:
         raise ValueError(f"private = {private!r}; expected {_WORDS_OF_PRIVATE}")
     given = table_of(table, name=check_text("name", name, what="a name of the table"))
-    bins = private == "bins"
+    bins, all_columns = private == "bins", check_flag("all_columns", all_columns)
     if given.read is None:
         drafted = draft_domain(given.source, private_bins=bins, all_columns=all_columns)
     else:

@@ -365,6 +365,7 @@ class Run:
 
         from mechanisms.synthetic import synthetic_parts
 
+        check_flag("all_columns", all_columns)
         chosen = seed_of(seed, random_state)
         if rows is not None and check_whole("rows", rows, least=1) > MOST_ROWS:
             raise ValueError(f"rows = {rows!r}; expected at most {MOST_ROWS:,} at a time")
