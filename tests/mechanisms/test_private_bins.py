@@ -368,7 +368,7 @@ def test_a_spike_is_no_evidence_of_rows_beside_it() -> None:
 
 
 def runs_beyond_the_last_year() -> int:
-    """Returns how many of 300 columns of 10,000 rows in 24 of 200 cells have other cells under noise of deviation 20."""
+    """Returns the number of 300 columns of 10,000 rows in 24 of 200 cells that noise shows in others."""
     found = 0
     for seed in range(300):
         counts = np.random.default_rng(seed).normal(0, 20, 200).round().astype(np.int64)
