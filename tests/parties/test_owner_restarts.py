@@ -326,8 +326,10 @@ def test_a_status_shows_one_servers_word_beside_the_others(
     memory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     owner = MpcOwner(memory / "owner")
-    _set(opens=True, alone=(2,))(owner)
+    _set(opens=True)(owner)
     owner.do("join")
+    # Before: one of the three, at random, is asked whether the study runs.
+    _set(alone=(2,))(owner)
     capsys.readouterr()
     owner.do("status")
     lines = capsys.readouterr().out.splitlines()
