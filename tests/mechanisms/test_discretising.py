@@ -403,6 +403,7 @@ def test_drafts_of_one_column_load(tmp_path: Path) -> None:
 def test_bounds_of_positive_values_are_positive(values: list[int], shift: int) -> None:
     """A number of days from 1 on is never drawn as 0; with ``zero`` it may be, as a time from midnight on."""
     rows = dict(Counter(value + shift - 1 for value in values))
-    assert 0 < shape_of(rows).low <= min(rows)
+    found = shape_of(rows)
+    assert 0 < min((found.low, *found.atoms)) <= min(rows)
     wide = dict.fromkeys(range(1, 401), 5)
     assert (shape_of(wide).low, shape_of(wide, zero=True).low) == (1, 0)

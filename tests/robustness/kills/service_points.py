@@ -52,7 +52,7 @@ def _watch_files(point: Point) -> None:
     """Watches the event log, folders and keys."""
     proposals = parties.service.study_intake
     point.watch(parties.service.database, "_migrate", lambda *_: "database's tables")
-    point.watch(parties.service.database, "_check_owner", lambda *_: "database's owner")
+    point.watch(parties.service.database, "_check_owner", lambda *_, **__: "database's owner")
     point.watch(StudyRepository, "add", lambda _, study, *rest: f"book {study.run} added")
     point.watch(StudyRepository, "change", lambda _, study, entry: f"book {study.run} {entry.what}")
     point.watch(StudyRepository, "note", lambda _, entry: f"book {entry.what}")
