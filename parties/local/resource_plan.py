@@ -141,7 +141,7 @@ def make_resource_plan(
         check_flaim(study)
         noise.append(MethodNoise("flaim", *flaim_noise(study, total)))
     warnings = [
-        *_delta_warnings(config.run.delta, rows),
+        *_delta_warnings(config, rows),
         *_columns_alone(config, noise[0].queries),
         *_noise_warnings(noise),
         *_wide_cells(config.domain),
@@ -171,11 +171,16 @@ def make_resource_plan(
     )
 
 
-def _delta_warnings(delta: float, rows: int | None) -> list[str]:
-    """Returns a warning for a delta that is large for ``rows``; of as many as there may be, none is small enough."""
-    said = delta_text(delta, rows)
+def _delta_warnings(config: Config, rows: int | None) -> list[str]:
+    """Returns a warning for a delta that is large for ``rows``, or, if it was chosen by hand, for as many as may come.
+
+    That of every draft is not small enough for as many as may come.
+    """
+    delta = config.run.delta
+    drafted = delta == DRAFTED_DELTA
+    said = delta_text(delta, config.max_rows if rows is None and not drafted else rows)
     draft = f" It is the one that every draft has: run.delta = 1e-{len(str(rows))}, say."
-    return [said + (draft if delta == DRAFTED_DELTA else "")] if said else []
+    return [said + (draft if drafted else "")] if said else []
 
 
 def _noise_warnings(noise: Sequence[MethodNoise]) -> list[str]:
