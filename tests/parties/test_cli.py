@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -38,15 +39,18 @@ def run_script(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def leaves(name: str) -> list[str]:
-    """The commands of a group, or the one command."""
-    command = COMMANDS[name]
+def leaves(name: str, command: click.Command | None) -> Iterator[str]:
+    """Yields the commands of a group and of groups in it, or the one command."""
     if isinstance(command, click.Group):
-        return [f"{name} {leaf}" for leaf in command.list_commands(CONTEXT)]
-    return [name]
+        for leaf in command.list_commands(CONTEXT):
+            yield from leaves(f"{name} {leaf}", command.get_command(CONTEXT, leaf))
+    else:
+        yield name
 
 
-@pytest.mark.parametrize("name", [leaf for n in PUBLIC if n != "bench" for leaf in leaves(n)])
+@pytest.mark.parametrize(
+    "name", [leaf for n in PUBLIC if n != "bench" for leaf in leaves(n, COMMANDS[n])]
+)
 def test_commands_have_help_with_an_example_and_json(name: str) -> None:
     shown = CliRunner().invoke(cli, [*name.split(), "--help"])
     assert shown.exit_code == 0
