@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -370,7 +371,8 @@ async def test_run_server_refuses_an_old_copy_that_would_repeat_a_round_paid_bef
 
 
 @pytest.mark.timeout(180)
-def test_trials_write_nothing_outside_their_folders_and_may_be_repeated(tmp_path: Path) -> None:
+def test_trials_write_a_key_alone_outside_their_folders_and_may_be_repeated(tmp_path: Path) -> None:
+    """The key beside this user's budget seals the record of the table that a run read."""
     home = tmp_path / "home"
     home.mkdir()
     dropped = ("SYNCRET_BUDGET", "SYNCRET_REGISTER", "XDG_DATA_HOME", "XDG_STATE_HOME")
@@ -388,4 +390,5 @@ def test_trials_write_nothing_outside_their_folders_and_may_be_repeated(tmp_path
         )
         assert ended.returncode == 0, ended.stderr
         assert list(tmp_path.joinpath(out).rglob("*.sqlite*")) == []
-    assert list(home.rglob("*")) == []
+    (key,) = (path for path in home.rglob("*") if path.is_file())
+    assert (key.name, stat.S_IMODE(key.stat().st_mode)) == ("budget.sqlite.key", 0o600)
