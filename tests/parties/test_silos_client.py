@@ -108,15 +108,15 @@ def test_services_take_no_study_between_silos(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_plan_and_bundle_say_what_to_do_with_a_run_between_silos(
+def test_plan_says_what_to_do_with_silos_and_a_bundle_needs_their_run(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command_line(cli, ["plan", own[0]]) == Status.CONFIG
     assert "in the report of syncret run with a table like the silos'" in capsys.readouterr().err
     out = tmp_path / "run.zip"
     given = ["bundle", str(tmp_path), "--config", own[0], "--out", str(out)]
-    assert run_command_line(cli, given) == Status.CONFIG
-    assert "syncret audit takes it as it is" in capsys.readouterr().err
+    assert run_command_line(cli, given) == Status.STORAGE
+    assert "expected the folder of a finished run" in capsys.readouterr().err
     assert not out.exists()
 
 
