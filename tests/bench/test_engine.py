@@ -77,7 +77,7 @@ def result(**changes: Any) -> Result:
     ("task", "size"),
     [
         pytest.param("abs_error", 640, marks=pytest.mark.slow),
-        ("select", 500),
+        pytest.param("select", 500, marks=pytest.mark.slow),
         pytest.param("box_muller", 100, marks=pytest.mark.slow),
         pytest.param("discrete_gaussian", 100, marks=pytest.mark.slow),
         ("distributed_noise", 100),

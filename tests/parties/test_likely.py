@@ -95,6 +95,7 @@ def drawn() -> dict[bool, list[tuple[float, float]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measured", [True, False])
 def test_likely_errors_have_their_coverage_on_generated_tables(measured: bool) -> None:
     pairs = drawn()[measured]
