@@ -70,6 +70,44 @@ def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 
     monkeypatch.setattr(parties.mpc.session, "Effects", Deviating)
 
 
+class SlowTransport:
+    """A mesh's transport of a server that gets no message of a step before ``seen`` is set, or that sets it (``tells``).
+
+    It tells when it goes on to the second opening of that step, having kept the first.
+    """
+
+    def __init__(self, inner: Transport, step: str, seen: asyncio.Event, *, tells: bool) -> None:
+        self._inner, self._step, self._seen, self._tells = inner, step, seen, tells
+        self._labels = set[int]()
+        self.pid, self.costs, self.opened = inner.pid, inner.costs, inner.opened
+        self.component_key, self.private_key = inner.component_key, inner.private_key
+
+    def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
+        if self._tells and cost.step == self._step:
+            self._labels.add(label)
+            if len(self._labels) > 1:
+                self._seen.set()
+        self._inner.post(peer, label, payload, cost)
+
+    async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
+        if not self._tells and cost.step == self._step:
+            await asyncio.wait_for(self._seen.wait(), 30)
+        return await self._inner.fetch(peer, label, cost, limit)
+
+
+def deviate_before(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, late: int) -> None:
+    """As ``deviate``, and server ``late`` does not see it before the third one has gone on."""
+    seen, counts = asyncio.Event(), dict[str, int]()
+
+    class Ordered(Effects):
+        def transport(self, inner: Transport) -> Transport:
+            if inner.pid == pid:
+                return DeviatingTransport(inner, step, 0, counts)
+            return SlowTransport(inner, step, seen, tells=inner.pid != late)
+
+    monkeypatch.setattr(parties.mpc.session, "Effects", Ordered)
+
+
 def records(cluster: Cluster, pid: int) -> list[dict[str, object]]:
     lines = (cluster.directory(pid) / "transcript.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
@@ -268,7 +306,7 @@ async def test_run_goes_on_after_a_server_opened_something_else(
 ) -> None:
     """It keeps what it makes of it: with the one other server that has a value there are two different ones."""
     with monkeypatch.context() as patch:
-        deviate(patch, 2, MEASURE_OPEN.name)
+        deviate_before(patch, 2, MEASURE_OPEN.name, late=0)
         ended = await cluster.run(owners=EVERYONE)
     assert isinstance(ended[0], CheckFailed)
     assert "by party 2 and party 1" in str(ended[0])
