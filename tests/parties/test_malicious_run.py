@@ -71,7 +71,7 @@ def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 
 
 
 class SlowTransport:
-    """A mesh's transport of a server that gets no message of a step before ``seen`` is set, or that sets it (``tells``).
+    """A mesh's transport of a server that gets no message of a step before ``seen`` is set; one that ``tells`` sets it.
 
     It tells when it goes on to the second opening of that step, having kept the first.
     """
