@@ -70,40 +70,48 @@ def deviate(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, number: int = 
     monkeypatch.setattr(parties.mpc.session, "Effects", Deviating)
 
 
-class SlowTransport:
-    """A mesh's transport of a server that gets no message of a step before ``seen`` is set; one that ``tells`` sets it.
+class GoneOn:
+    """The servers that have gone on to the second opening of a step, having kept the first; ``both`` is set by two."""
 
-    It tells when it goes on to the second opening of that step, having kept the first.
-    """
+    def __init__(self) -> None:
+        self.both = asyncio.Event()
+        self._labels: dict[int, set[int]] = {}
 
-    def __init__(self, inner: Transport, step: str, seen: asyncio.Event, *, tells: bool) -> None:
-        self._inner, self._step, self._seen, self._tells = inner, step, seen, tells
-        self._labels = set[int]()
+    def posted(self, pid: int, label: int) -> None:
+        """Notes a message of that step."""
+        self._labels.setdefault(pid, set()).add(label)
+        if sum(len(labels) > 1 for labels in self._labels.values()) > 1:
+            self.both.set()
+
+
+class OrderedTransport:
+    """A mesh's transport of a server that tells that it has gone on; a ``late`` one waits for the two others."""
+
+    def __init__(self, inner: Transport, step: str, others: GoneOn, *, late: bool) -> None:
+        self._inner, self._step, self._others, self._late = inner, step, others, late
         self.pid, self.costs, self.opened = inner.pid, inner.costs, inner.opened
         self.component_key, self.private_key = inner.component_key, inner.private_key
 
     def post(self, peer: int, label: int, payload: Payload, cost: StepCost) -> None:
-        if self._tells and cost.step == self._step:
-            self._labels.add(label)
-            if len(self._labels) > 1:
-                self._seen.set()
+        if cost.step == self._step and not self._late:
+            self._others.posted(self.pid, label)
         self._inner.post(peer, label, payload, cost)
 
     async def fetch(self, peer: int, label: int, cost: StepCost, limit: int) -> Payload:
-        if not self._tells and cost.step == self._step:
-            await asyncio.wait_for(self._seen.wait(), 30)
+        if cost.step == self._step and self._late:
+            await asyncio.wait_for(self._others.both.wait(), 60)
         return await self._inner.fetch(peer, label, cost, limit)
 
 
 def deviate_before(monkeypatch: pytest.MonkeyPatch, pid: int, step: str, late: int) -> None:
-    """As ``deviate``, and server ``late`` does not see it before the third one has gone on."""
-    seen, counts = asyncio.Event(), dict[str, int]()
+    """As ``deviate``, and server ``late`` does not see it before both others have gone on."""
+    others, counts = GoneOn(), dict[str, int]()
 
     class Ordered(Effects):
         def transport(self, inner: Transport) -> Transport:
             if inner.pid == pid:
-                return DeviatingTransport(inner, step, 0, counts)
-            return SlowTransport(inner, step, seen, tells=inner.pid != late)
+                inner = DeviatingTransport(inner, step, 0, counts)
+            return OrderedTransport(inner, step, others, late=inner.pid == late)
 
     monkeypatch.setattr(parties.mpc.session, "Effects", Ordered)
 
