@@ -6,7 +6,6 @@ counts.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,19 +16,13 @@ from mechanisms.aim import run_aim
 from mechanisms.pgm import PgmEstimator
 from mechanisms.workload import count_marginals
 from parties.config import TOTALS
-from parties.mpc.aim_backend import MpcBackend, server_ledger
 from parties.mpc.inputs import RowLimit, SubmissionBatch, input_form
 from parties.mpc.inputs.rows import Rows
-from parties.mpc.openings import Openings
 from parties.mpc.records import RunningTotal, StoredSubmission
-from parties.mpc.storage.store import Store
-from parties.observability.events import Progress
 from protocols.context import Context
-from protocols.measure import noise_of
-from protocols.noise_kinds import DISCRETE
-from protocols.transcript import Transcript
 from protocols.upload import FORMS, ROWS, UploadSeeds
 from tests.mechanisms.test_canary import CANARY, DOMAIN, RHO, WORKLOAD, Beside, check
+from tests.parties.one_total import backend_of
 from tests.parties.support import make_submission
 from tests.protocols.local import run_parties
 
@@ -69,35 +62,19 @@ def loss_of(
         added = await form.add(ctx, empty, batch)
         assert not added.failed
         total = RunningTotal(0, added.total, [(name, "") for name in bodies])
-        with Store(folder / str(ctx.pid), "0" * 64) as store:
-            transcript = Transcript(folder / f"{ctx.pid}.jsonl", sign=lambda head: head, header={})
-            own = MpcBackend(
-                ctx,
-                WORKLOAD,
-                plan,
-                admission=SimpleNamespace(admit=lambda round: _later(total)),  # type: ignore[arg-type]
-                ledger=server_ledger(store, transcript, plan.rho),
-                store=store,
-                transcript=transcript,
-                progress=Progress(),
-                max_rows=MAX_ROWS,
-                selections={},
-                noise=noise_of(DISCRETE),
-                openings=Openings(ctx.fresh_noise_keys(), "", ""),
-            )
-            beside = Beside(own, ours, theirs, plan)  # type: ignore[arg-type]
+        own = folder / str(ctx.pid)
+        with backend_of(ctx, WORKLOAD, plan, total=total, folder=own, max_rows=MAX_ROWS) as (
+            backend,
+            _,
+        ):
+            beside = Beside(backend, ours, theirs, plan)  # type: ignore[arg-type]
             estimator = PgmEstimator(WORKLOAD, plan, iterations=5, final_iterations=1)
             await run_aim(WORKLOAD, plan, beside, estimator, max_rows=MAX_ROWS)
-            transcript.close()
         return beside
 
     first, *others = run_parties(party, seed=seed).results
     assert [other.loss for other in others] == pytest.approx([first.loss] * 2)
     return first.loss, first.ranges
-
-
-async def _later(total: object) -> object:
-    return total
 
 
 def losses(

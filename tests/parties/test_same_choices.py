@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,16 @@ from mechanisms.plaintext import PlaintextBackend
 from mechanisms.scores import ScoreSpec, plain_scores
 from mechanisms.workload import Workload
 from parties.mpc import aim_backend as backend_module
-from parties.mpc.aim_backend import MpcBackend, server_ledger
-from parties.mpc.openings import Openings
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.records import RunningTotal
-from parties.mpc.storage.store import Store
-from parties.observability.events import Progress
 from parties.session.study import Study
 from parties.storage.privacy_ledger import DurableLedger
 from protocols.context import Context
-from protocols.measure import noise_of
-from protocols.noise_kinds import DISCRETE
 from protocols.ring import R32, R64
 from protocols.select_spec import SELECTION_SLACK
 from protocols.shares import Share
 from protocols.supply import GumbelSupply
-from protocols.transcript import Transcript
+from tests.parties.one_total import backend_of
 from tests.parties.support import make_config
 from tests.protocols.local import components, reconstruct, run_parties
 
@@ -118,26 +111,13 @@ def test_distaim_chooses_what_central_aim_chooses(
         folder, plan = tmp_path / str(ctx.pid), schedule(epsilon / 30)
         share = Share(R32, ctx.pid, parts[ctx.pid], parts[ctx.next_pid])
         total = RunningTotal(0, share, [(client, "") for client in "abc"])
-        with Store(folder, "0" * 64) as store:
-            transcript = Transcript(folder / "t.jsonl", sign=lambda head: head, header={})
-            backend = MpcBackend(
-                ctx,
-                workload,
-                plan,
-                admission=SimpleNamespace(admit=lambda round: _later(total)),  # type: ignore[arg-type]
-                ledger=server_ledger(store, transcript, plan.rho),
-                store=store,
-                transcript=transcript,
-                progress=Progress(),
-                max_rows=MAX_ROWS,
-                selections={},
-                noise=noise_of(DISCRETE),
-                openings=Openings(ctx.fresh_noise_keys(), "", ""),
-            )
+        with backend_of(ctx, workload, plan, total=total, folder=folder, max_rows=MAX_ROWS) as (
+            backend,
+            store,
+        ):
             result = await run_aim(
                 workload, plan, backend, SmoothedMarginals(workload), max_rows=MAX_ROWS
             )
-            transcript.close()
             assert sum(
                 map(Fraction, (entry.rho for entry in DurableLedger(store).entries))
             ) <= Fraction(plan.rho)
@@ -167,10 +147,6 @@ def test_distaim_chooses_what_central_aim_chooses(
     assert chosen(results[0]) == chosen(expected)
     assert len(chosen(expected)) == rounds
     assert [m.sigma for m in expected.measurements] == sigmas[0]
-
-
-async def _later(total: object) -> object:
-    return total
 
 
 def test_make_plan_charges_the_selections_relative_error() -> None:
