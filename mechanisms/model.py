@@ -18,14 +18,14 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from lzma import LZMAError
 from operator import index
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO
-from zipfile import BadZipFile
+from typing import IO, Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import opt_einsum
@@ -40,6 +40,8 @@ TREE_FILE, MARGINALS_FILE = "model.json", "marginals.npz"
 """Names of the two files of a saved model: domain and tree, and the cliques' marginals."""
 
 # Exceptions of reading a file that is missing, encrypted, or not written by ``Model.save``.
+_HEADER_BYTES = 4096
+"""Maximum size of the header of an array."""
 _DAMAGES = (
     OSError,
     AttributeError,
@@ -207,19 +209,24 @@ class Model:
         """Reads the two files that ``save`` wrote; ``named`` in errors. Raises ``EstimationError`` if damaged."""
         try:
             tree = json.loads(text)
+            domain, cliques = _domain_and_cliques(tree)
+            _check_sizes(stream, [domain.size(clique) for clique in cliques])
             with np.load(stream, allow_pickle=False) as arrays:
-                marginals = tuple(arrays[f"clique_{i}"] for i in range(len(tree["cliques"])))
+                marginals = tuple(arrays[f"clique_{i}"] for i in range(len(cliques)))
             if not all(np.isfinite(m).all() and (m >= 0).all() for m in marginals):
                 raise ValueError("a probability is negative or not finite")
-            cliques = tuple(tuple(clique) for clique in tree["cliques"])
-            return cls(
-                Domain.from_dict(tree["domain"]),
-                cliques,
-                tuple(map(index, tree["parents"])),
-                marginals,
-            )
+            return cls(domain, cliques, tuple(map(index, tree["parents"])), marginals)
         except _DAMAGES as error:
             raise EstimationError(f"{named}: is not a saved model: {error}") from error
+
+    @staticmethod
+    def cells_in(text: bytes) -> int:
+        """Returns the number of cells of the model with the tree ``text``, without reading it. Raises as ``read``."""
+        try:
+            domain, cliques = _domain_and_cliques(json.loads(text))
+            return sum(map(domain.size, cliques))
+        except _DAMAGES as error:
+            raise EstimationError(f"{TREE_FILE}: is not that of a saved model: {error}") from error
 
     def shared(self, i: int) -> Clique:
         """Returns the columns that clique i shares with its parent."""
@@ -301,6 +308,23 @@ class Model:
             return False
         wanted = set(clique) & set(self.cliques[i])
         return all(wanted <= set(self.cliques[j]) for j in links) if links else not wanted
+
+
+def _domain_and_cliques(tree: Mapping[str, Any]) -> tuple[Domain, tuple[Clique, ...]]:
+    return Domain.from_dict(tree["domain"]), tuple(tuple(clique) for clique in tree["cliques"])
+
+
+def _check_sizes(stream: IO[bytes], cells: Sequence[int]) -> None:
+    """Raises ValueError for an archive of other arrays than ``cells`` cells each, before anything is unpacked."""
+    with ZipFile(stream) as archive:
+        members = archive.infolist()
+    sizes = {member.filename: member.file_size for member in members}
+    most = {f"clique_{i}.npy": 8 * n + _HEADER_BYTES for i, n in enumerate(cells)}
+    if len(members) != len(most) or sizes.keys() != most.keys():
+        raise ValueError("it has other arrays than its tree")
+    if any(sizes[name] > most[name] for name in most):
+        raise ValueError("an array has more cells than its clique")
+    stream.seek(0)
 
 
 def _flat_index(codes: NDArray[np.int32], domain: Domain, clique: Clique) -> NDArray[np.int64]:

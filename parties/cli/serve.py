@@ -241,7 +241,11 @@ def join_command(files: tuple[Path, ...], folder: Path, as_json: bool) -> None:
     default=None,
     help="NAME's new public file, where its old key is lost or stolen: that key is refused at once.",
 )
-@click.option("--withdraw", is_flag=True, help="Take this server's announcement back.")
+@click.option(
+    "--withdraw",
+    is_flag=True,
+    help="Take this server's announcement back; with NAME what was confirmed here of another's.",
+)
 @folder_option
 @common_options
 def rotate_command(
@@ -262,13 +266,24 @@ def rotate_command(
     if name is not None and not withdraw:
         _confirm_key(name, words, new_file=new_file, folder=folder, as_json=as_json)
         return
+    if name is not None and words is None and new_file is None:
+        answer = service_answer(folder, "DELETE", f"/servers/{quote(name, safe='')}/confirm")
+        print_json(answer) if as_json else say(
+            f"the next key of {name} is not accepted here any more"
+        )
+        return
     if name is not None or new_file is not None:
         raise click.UsageError("give NAME and WORDS of another server, or --withdraw, or neither")
     finish_activation(folder)
     identity = ServiceIdentity.load(folder)
     if withdraw:
-        text = "taken back" if withdraw_announcement(identity) else "nothing was announced"
-        print_json({"withdrawn": text == "taken back"}) if as_json else say(text)
+        withdrawn = withdraw_announcement(identity)
+        there = (
+            f"taken back; a server that has confirmed it accepts it until its operator types: syncret serve rotate "
+            f"{identity.own.name} --withdraw"
+        )
+        text = there if withdrawn else "nothing was announced"
+        print_json({"withdrawn": withdrawn}) if as_json else say(text)
         return
     made = announce(identity, new_key=True)
     if as_json:

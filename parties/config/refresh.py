@@ -60,6 +60,11 @@ class EarlierModel:
             raise ValueError("no domain")
         return Domain.from_dict(tree["domain"])
 
+    @property
+    def cells(self) -> int:
+        """Number of cells of the model, which is not read. Raises EstimationError for a damaged file."""
+        return Model.cells_in(self.files[TREE_FILE])
+
     def model(self) -> Model:
         """Returns the model. Raises EstimationError for a damaged one."""
         text, data = self.files[TREE_FILE], self.files[MARGINALS_FILE]

@@ -318,7 +318,7 @@ def make_operator(
 
     Raises CertificateError for a name that no certificate can have, or that has one already; StoreError.
     """
-    check_subject(name)
+    _check_operator(name)
     section, below = AdminSection(), folder / "admin"
     with disk_errors(below, "made"):
         below.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -342,7 +342,7 @@ def renew_operator(folder: Path, name: str, *, days: float, password: str) -> Op
     Their fingerprint in the settings is replaced, if it is there. Raises CertificateError if there is no such
     operator; StoreError.
     """
-    check_subject(name)
+    _check_operator(name)
     before = folder / "admin" / f"{name}.crt"
     if not before.exists():
         raise CertificateError(
@@ -353,6 +353,15 @@ def renew_operator(folder: Path, name: str, *, days: float, password: str) -> Op
     made = _write_operator(folder, name, kept, days=days, password=password)
     _replace_fingerprint(folder, former.fingerprint(hashes.SHA256()).hex(), made.fingerprint)
     return made
+
+
+def _check_operator(name: str) -> None:
+    """Raises CertificateError for a name that no operator can have; the API's own files lie beside theirs."""
+    check_subject(name)
+    section = AdminSection()
+    own = {f"admin/{name}.{kind}" for kind in ("crt", "key", "p12")}
+    if own & {section.cert, section.key, section.ca}:
+        raise CertificateError(f"{name} is the name of the API's own files; expected another one")
 
 
 def _listed(folder: Path) -> list[x509.Certificate]:

@@ -18,6 +18,7 @@
     GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    forwarded to the study's process
     POST /servers/NAME/confirm         {"words": text}: accepts the next key that the server NAME announces; with
                                        {"file": its new public file} that file's, and its former one no more
+    DELETE /servers/NAME/confirm       forgets the next key of NAME that was confirmed here
     POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
 
 ID is a digest, 8 of its digits or more, or the name of a run. Other modules add routes to ``service_application``. The
@@ -122,6 +123,7 @@ def service_application(
             web.post("/studies/{id}/revoke", _revoke),
             web.get(f"/studies/{{id}}/{{what:{'|'.join(_PROCESS_PATHS)}}}", _get_from_process),
             web.post("/servers/{name}/confirm", _confirm_key),
+            web.delete("/servers/{name}/confirm", _forget_key),
             web.post("/cards", _cards),
         ]
     )
@@ -186,7 +188,7 @@ async def service_status(service: Service) -> dict[str, object]:
         "clock": {"off_s": service.clocks.own_off_s, "known": service.clocks.known},
         "troubles": _troubles(service),
         "certificates": [end.to_dict() for end in service.certificates.all()],
-        "keys": [key.to_dict() for key in service.key_changes.announced()],
+        "keys": service.key_changes.to_list(),
         "refused": dict(service.fetcher.refused),
         "states": Counter(study.state.value for study in service.studies.values()),
         "studies": [await _study_document(service, study) for study in service.recent()],
@@ -528,7 +530,16 @@ async def _confirm_key(request: web.Request) -> web.Response:
         await service.key_changes.confirm(name, words, actor(request), content=content)
     except CertificateError as error:
         raise ProposalRefused(str(error)) from error
-    return _answer({"keys": [key.to_dict() for key in service.key_changes.announced()]})
+    return _answer({"keys": service.key_changes.to_list()})
+
+
+async def _forget_key(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    try:
+        await service.key_changes.forget(request.match_info["name"], actor(request))
+    except CertificateError as error:
+        raise ProposalRefused(str(error)) from error
+    return _answer({"keys": service.key_changes.to_list()})
 
 
 async def _cards(request: web.Request) -> web.Response:

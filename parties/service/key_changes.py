@@ -6,7 +6,10 @@ next key to work once both others have confirmed it, and retires a peer's former
 """
 
 import asyncio
+import datetime
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -22,6 +25,9 @@ from parties.service.peer_sync import Peer
 from parties.service.studies import StudyEvent, utc_now
 
 logger = logging.getLogger("syncret.service")
+
+_RENEWAL_PAUSE_S = 600.0
+"""Least time between two certificates of one server that are accepted without words."""
 
 
 class KeyRefused(PartyError):
@@ -56,12 +62,12 @@ class AnnouncedKey:
             f"{self.name} 'TWELVE WORDS' (if that operator made none, the key of {self.name} was stolen)"
         )
 
-    def to_dict(self) -> dict[str, object]:
-        """Returns the JSON form."""
+    def to_dict(self, *, own: bool) -> dict[str, object]:
+        """Returns the JSON form; the words are there of this server's ``own``: those of another have to be heard."""
+        shown = {"key": self.key, "words": fingerprint_words(self.key)} if own else {}
         return {
             "name": self.name,
-            "key": self.key,
-            "words": fingerprint_words(self.key),
+            **shown,
             "renews": self.renews,
             "waits_for": list(self.waits_for),
         }
@@ -84,6 +90,7 @@ class KeyChanges:
         self._studies = studies
         self._reconnect = reconnect
         self._problem = ""
+        self._renewed_at: dict[int, float] = {}
         self._lock = asyncio.Lock()
         """Held while files of the identity change."""
 
@@ -106,6 +113,11 @@ class KeyChanges:
 
     # For the operator.
 
+    def to_list(self) -> list[dict[str, object]]:
+        """Returns the JSON form of the announced keys."""
+        own = self._identity.own.name
+        return [key.to_dict(own=key.name == own) for key in self.announced()]
+
     def announced(self) -> list[AnnouncedKey]:
         """Returns the announced keys of all servers."""
         found = []
@@ -126,7 +138,20 @@ class KeyChanges:
         for key in self.announced():
             if not key.renews and key.waits_for:
                 found.append(key.sentence(own=key.name == self._identity.own.name))
-        return found + list(self._unknown_keys())
+        return [*found, *self._unknown_keys(), *self._no_longer_announced()]
+
+    def _no_longer_announced(self) -> Iterator[str]:
+        """Yields a sentence for each confirmed key that its server does not announce any more."""
+        for pid, peer in self._peers.items():
+            confirmed, said = self._confirmed_key(pid), peer.announced
+            if confirmed is None or peer.statement is None:
+                continue
+            if said is None or said.server.fingerprint != confirmed.fingerprint:
+                name = peer.server.name
+                yield (
+                    f"{name} does not announce the key any more that was confirmed here: ask {name}'s operator, and "
+                    f"if it was taken back: syncret serve rotate {name} --withdraw"
+                )
 
     def _unknown_keys(self) -> Iterator[str]:
         """Yields a sentence for each server that has a key of this one that is not here."""
@@ -152,14 +177,9 @@ class KeyChanges:
         That is the announced key, or, with the ``content`` of a server's file, that file's, at once. Raises KeyRefused,
         CertificateError, StoreError.
         """
-        peer = next((p for p in self._peers.values() if p.server.name == name), None)
-        if peer is None:
-            names = " or ".join(p.server.name for p in self._peers.values())
-            raise KeyRefused(
-                f"{name[:64]!r} is no other server; expected {names or 'none: it is alone'}"
-            )
+        peer = self._peer(name)
         if content is not None:
-            server = ServerFile.parse(content.encode(), f"{name}'s new file")
+            server = rotation.read_server_file(content, f"{name}'s new file")
             text = content
         elif peer.announced is not None:
             server, text = peer.announced.server, peer.announced.content
@@ -178,6 +198,26 @@ class KeyChanges:
             )
             await self._changed(actor, "key confirmed", server)
 
+    async def forget(self, name: str, actor: str) -> None:
+        """Forgets the confirmed key of the server ``name``. Raises KeyRefused, StoreError, CertificateError."""
+        peer = self._peer(name)
+        confirmed = self._confirmed_key(peer.pid)
+        if confirmed is None:
+            raise KeyRefused(f"no next key of {name} was confirmed here; nothing was changed")
+        async with self._lock:
+            await asyncio.to_thread(rotation.forget, self._identity, peer.pid)
+            await self._changed(actor, "confirmation taken back", confirmed)
+
+    def _peer(self, name: str) -> Peer:
+        """Returns the other server with this name. Raises KeyRefused."""
+        peer = next((p for p in self._peers.values() if p.server.name == name), None)
+        if peer is None:
+            names = " or ".join(p.server.name for p in self._peers.values())
+            raise KeyRefused(
+                f"{name[:64]!r} is no other server; expected {names or 'none: it is alone'}"
+            )
+        return peer
+
     # In the service.
 
     async def step(self) -> None:
@@ -188,8 +228,9 @@ class KeyChanges:
     async def _step(self) -> None:
         self._read_own()
         for pid, peer in self._peers.items():
-            said, last = peer.announced, self._identity.accepted(pid)[-1]
-            if said is not None and said.renews and said.server.fingerprint != last.fingerprint:
+            said = peer.announced
+            if said is not None and self._is_renewal(pid, said):
+                self._renewed_at[pid] = time.monotonic()
                 content = said.content
                 await asyncio.to_thread(rotation.confirm, self._identity, pid, content)
                 await self._changed(peer.server.name, "certificate renewed", said.server)
@@ -202,6 +243,26 @@ class KeyChanges:
             await asyncio.to_thread(rotation.activate, self._identity)
             self.own = None
             await self._changed(server.name, "key at work", server)
+
+    def _is_renewal(self, pid: int, said: rotation.Announcement) -> bool:
+        """Returns true if an announcement is of a certificate that is accepted without words.
+
+        It displaces no key that an operator has confirmed, has not ended, and comes seldom: each ends the connections
+        of this service.
+        """
+        last = self._identity.accepted(pid)[-1]
+        if not said.renews or said.server.fingerprint == last.fingerprint:
+            return False
+        due = time.monotonic() - self._renewed_at.get(pid, -math.inf) >= _RENEWAL_PAUSE_S
+        end = said.server.certificate.not_valid_after_utc
+        valid = end > datetime.datetime.now(datetime.UTC)
+        return valid and due and self._confirmed_key(pid) is None
+
+    def _confirmed_key(self, pid: int) -> ServerFile | None:
+        """Returns a server's next key that was confirmed here and is not at work yet."""
+        successor = self._identity.successors.get(pid)
+        known = self._identity.servers[pid].key
+        return successor if successor is not None and successor.key != known else None
 
     def _read_own(self) -> None:
         try:

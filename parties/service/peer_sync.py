@@ -203,7 +203,7 @@ class Peer:
         """Requests the server's state; an error becomes ``problem`` and is logged."""
         started, asked_at = time.monotonic(), time.time()
         try:
-            self._state = PeerState.from_dict(await self._request("GET", "/v1/statement"))
+            self._state = _read_state(await self._request("GET", "/v1/statement"))
         except (PeerUnavailable, BadPeerState) as error:
             self.problem = str(error)
             if isinstance(error, BadPeerState):
@@ -223,7 +223,7 @@ class Peer:
             return
         try:
             self.announced = Announcement.parse(text, self.server)
-        except CertificateError as error:
+        except (CertificateError, ValueError) as error:
             self.announced, self.problem = None, str(error)
 
     async def study(self, digest: str) -> Mapping[str, object]:
@@ -282,7 +282,7 @@ class Peer:
                 data = await response.content.read(most)
                 if not response.content.at_eof():
                     data = await _read_rest(response, data, most)
-                document = json.loads(data)
+                document = _parse(data)
         except TimeoutError as error:
             raise PeerUnavailable(f"{where}: no answer within {limit_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -296,6 +296,26 @@ class Peer:
             what = refusal.get("what") if isinstance(refusal, dict) else None
             raise PeerUnavailable(f"{where}: {printable(what or response.status)}")
         return document
+
+
+def _read_state(document: Mapping[str, object]) -> PeerState:
+    """Returns another server's state. Raises BadPeerState."""
+    try:
+        return PeerState.from_dict(document)
+    except BadPeerState:
+        raise
+    except Exception as error:
+        # What another server says must not end this one, whatever error a library raises.
+        raise BadPeerState(f"a state cannot be read ({type(error).__name__})") from error
+
+
+def _parse(data: bytes) -> object:
+    """Returns a JSON answer. Raises ValueError, also for one of too many values."""
+    # A long answer is a model in base64, which has none of these signs; values take far more memory than their text.
+    if sum(data.count(sign) for sign in (b"[", b"{", b",")) > MAX_PEER_STATE_BYTES:
+        raise ValueError("too many values")
+    document: object = json.loads(data)
+    return document
 
 
 async def _read_rest(response: aiohttp.ClientResponse, data: bytes, most: int) -> bytes:

@@ -47,6 +47,7 @@ VERSION = 1
 MAX_ANNOUNCEMENT_BYTES = 2 * MAX_SERVER_FILE_BYTES
 CERTIFICATE_DAYS = 3_650
 _NEXT_KEY, _ANNOUNCED, _ACTIVATING = "next.key", "next.json", "activating.json"
+_WITHDRAWN = "withdrawn.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Announcement:
             raise CertificateError(
                 f"{where} is not signed with its key; expected the one at work"
             ) from error
-        found = ServerFile.parse(server.encode(), where)
+        found = read_server_file(server, where)
         same = (found.name, str(found.mesh), str(found.ingest)) == (
             known.name,
             str(known.mesh),
@@ -97,6 +98,16 @@ class Announcement:
         if not same:
             raise CertificateError(f"{where} has another name or address; expected the known ones")
         return cls(found, server, former, text)
+
+
+def read_server_file(content: str, where: str) -> ServerFile:
+    """Reads a server's public file from a text of another server or a person. Raises CertificateError."""
+    try:
+        return ServerFile.parse(content.encode(), where)
+    except UnicodeEncodeError as error:
+        raise CertificateError(
+            f"{where} is no text; expected what `syncret serve` makes"
+        ) from error
 
 
 def _parsed(text: str, where: str) -> tuple[str, str, bytes]:
@@ -110,6 +121,8 @@ def _parsed(text: str, where: str) -> tuple[str, str, bytes]:
                 "signature": str() as signature,
                 **rest,
             } if not rest:
+                # JSON has characters that no text may have, which ends here and not in a signature's message.
+                _message(former, server)
                 return server, former, base64.b64decode(signature, validate=True)
     except (ValueError, RecursionError, binascii.Error) as error:
         raise CertificateError(f"{where} cannot be read") from error
@@ -155,6 +168,7 @@ def announce(
             )
         return before
     at_work = _private_key(keys / "own.key")
+    _finish_withdrawal(keys)
     key = _next_key(keys / _NEXT_KEY) if new_key else at_work
     server = ServerFile(own.name, own.mesh, own.ingest, self_signed(own.name, key, days))
     text = server.signed(key)
@@ -170,12 +184,24 @@ def announce(
 def withdraw(identity: ServiceIdentity) -> bool:
     """Takes this server's announcement back, with its next key; returns False if there is none. Raises StoreError."""
     keys = identity.folder / KEYS
-    if not (keys / _ANNOUNCED).exists():
+    try:
+        # Either this takes the announcement, or an activation in the running service does.
+        with disk_errors(keys):
+            os.replace(keys / _ANNOUNCED, keys / _WITHDRAWN)
+    except StoreError:
+        if (keys / _ANNOUNCED).exists():
+            raise
         return False
-    with disk_errors(keys, "deleted"):
-        for name in (_ANNOUNCED, _NEXT_KEY):
-            (keys / name).unlink(missing_ok=True)
+    _finish_withdrawal(keys)
     return True
+
+
+def _finish_withdrawal(keys: Path) -> None:
+    """Deletes the key of an announcement that was taken back. Raises StoreError."""
+    if (keys / _WITHDRAWN).exists():
+        with disk_errors(keys, "deleted"):
+            (keys / _NEXT_KEY).unlink(missing_ok=True)
+            (keys / _WITHDRAWN).unlink()
 
 
 def activate(identity: ServiceIdentity) -> None:
@@ -199,8 +225,11 @@ def finish_activation(folder: Path) -> None:
     with disk_errors(keys, "read"):
         text = (keys / _ACTIVATING).read_text(encoding="utf-8")
     content, former, _ = _parsed(text, str(keys / _ACTIVATING))
-    server = ServerFile.parse(content.encode(), str(keys / _ACTIVATING))
+    server = read_server_file(content, str(keys / _ACTIVATING))
     rotates = server.key != former
+    at_work = load_key(keys / "own.key").public_key()
+    if not (keys / _NEXT_KEY).exists() and at_work != server.certificate.public_key():
+        raise StoreError(keys / _NEXT_KEY, f"is gone; expected the key {server.key[:16]}...")
     with disk_errors(keys):
         if rotates and (keys / _NEXT_KEY).exists():
             os.replace(keys / _NEXT_KEY, keys / "own.key")
@@ -240,7 +269,7 @@ def confirm(identity: ServiceIdentity, pid: int, content: str, *, at_once: bool 
     With ``at_once`` its former key is retired now, as after a theft. Raises CertificateError, StoreError.
     """
     known = identity.servers[pid]
-    server = ServerFile.parse(content.encode(), f"{known.name}'s next file")
+    server = read_server_file(content, f"{known.name}'s next file")
     if (server.name, str(server.mesh), str(server.ingest)) != (
         known.name,
         str(known.mesh),
@@ -255,6 +284,19 @@ def confirm(identity: ServiceIdentity, pid: int, content: str, *, at_once: bool 
     if at_once:
         promote(identity, pid)
         return
+    _write_accepted(identity)
+
+
+def forget(identity: ServiceIdentity, pid: int) -> None:
+    """Forgets the confirmed successor of server ``pid``. Raises StoreError."""
+    with disk_errors(identity.folder, "deleted"):
+        successor_path(identity.folder, pid, identity.servers[pid].name).unlink(missing_ok=True)
+    identity.successors = {n: s for n, s in identity.successors.items() if n != pid}
+    _write_accepted(identity)
+
+
+def _write_accepted(identity: ServiceIdentity) -> None:
+    """Stores what each server may present, and reads the identity again. Raises StoreError."""
     write_known(
         identity.folder,
         [each for number in range(len(identity.servers)) for each in identity.accepted(number)],

@@ -7,16 +7,20 @@ comes from another server is untrusted.
 
 import base64
 import binascii
+import math
 from collections.abc import Mapping
 
 from mechanisms.errors import MechanismError
 from mechanisms.model import MARGINALS_FILE, TREE_FILE
+from mechanisms.pgm import CELLS_PER_MB
 from parties.config import Config, EarlierModel, check_same_columns
 from parties.foundation.errors import ConfigError
 
 START = "start"
 MAX_START_BYTES = 1 << 25
 """Maximum size of the files together, in base64."""
+_MOST_MB = 1024
+"""Maximum size of an earlier model in memory, in MB."""
 _EXPECTED = "expected those of the bundle that its [refresh] names"
 
 
@@ -44,10 +48,24 @@ def checked_start(document: Mapping[str, object], config: Config) -> EarlierMode
         raise _error(config, f"comes with the files of another model, {digest}")
     check_same_columns(config, found)
     try:
+        # Before it is unpacked: a small file may have much in it.
+        _check_size(config, found)
         found.model()
     except MechanismError as error:
         raise _error(config, f"comes with a damaged model: {error}") from error
     return found
+
+
+def _check_size(config: Config, found: EarlierModel) -> None:
+    """Raises ConfigError for a model of more memory than the study's own may have."""
+    needed = math.ceil(found.cells / CELLS_PER_MB)
+    if needed > min(config.run.max_model_mb, _MOST_MB):
+        raise ConfigError(
+            config.source,
+            "run.max_model_mb",
+            f"is {config.run.max_model_mb:g}, and the earlier model takes {needed} MB; expected at least as many, and "
+            f"no more than {_MOST_MB} for an earlier model",
+        )
 
 
 def _decoded(value: object) -> dict[str, bytes]:

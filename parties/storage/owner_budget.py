@@ -42,7 +42,14 @@ from parties.storage.population_budget import (
     json_number,
     left_of,
 )
-from parties.storage.population_mark import SALT_BYTES, make_mark, population_tag, read_mark
+from parties.storage.population_mark import (
+    MARK_BYTES,
+    SALT_BYTES,
+    empty_mark,
+    make_mark,
+    population_tag,
+    read_mark,
+)
 from parties.storage.populations import (
     POPULATION_TABLES,
     TableIdentity,
@@ -530,16 +537,17 @@ class BudgetAccount:
         return self.budget.adopt(self.source, self.release, submission, sure=sure)
 
     def mark(self, salt: bytes | None = None) -> str:
-        """Returns a mark of the population that pays; "" where there are several, or the table has no key.
+        """Returns a mark of the population that pays; one that says nothing where there are several, or no key.
 
-        The ``salt`` is random unless it is given.
+        To others both look alike. The ``salt`` is random unless it is given.
         """
         names, key = self.budget.populations(self.source), SketchKey.of_existing(self.budget.path)
-        if key is None or len(names) != 1:
-            return ""
-        return make_mark(
-            key, self.release.config, names[0], salt=salt or secrets.token_bytes(SALT_BYTES)
-        )
+        salt = salt or secrets.token_bytes(SALT_BYTES)
+        if key is None:
+            return secrets.token_hex(MARK_BYTES)
+        if len(names) != 1:
+            return empty_mark(key, self.release.config, salt=salt)
+        return make_mark(key, self.release.config, names[0], salt=salt)
 
     def is_marked(self, mark: str) -> bool:
         """Returns true if a mark is of the population that pays, in this study."""

@@ -30,6 +30,11 @@ def make_mark(key: SketchKey, config: str, population: str, *, salt: bytes) -> s
     return key.encrypt_block(block).hex()
 
 
+def empty_mark(key: SketchKey, config: str, *, salt: bytes) -> str:
+    """Returns what stands in place of a mark (hex) and says nothing; the same for the same ``salt``."""
+    return key.digest(b"no mark", config.encode() + salt)[:MARK_BYTES].hex()
+
+
 def read_mark(key: SketchKey, config: str, mark: str) -> bytes | None:
     """Returns the ``population_tag`` in a mark of a study; None for anything else."""
     try:

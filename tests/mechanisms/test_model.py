@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -180,6 +181,30 @@ def test_load_says_where_a_model_is_damaged(model: Model, tmp_path: Path, broken
         text = (tmp_path / "model.json").read_text()
         (tmp_path / "model.json").write_text(text.replace('"c5"', '"c4"'))
     with pytest.raises(EstimationError, match=str(tmp_path)):
+        Model.load(tmp_path)
+
+
+@pytest.mark.parametrize("bomb", ["larger", "further", "twice"])
+def test_arrays_that_the_tree_does_not_have_are_not_unpacked(
+    model: Model, tmp_path: Path, bomb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a megabyte of zeros in an archive is half a gigabyte in memory."""
+    model.save(tmp_path)
+    arrays = {f"clique_{i}": marginal for i, marginal in enumerate(model.marginals)}
+    arrays["clique_0" if bomb == "larger" else "more"] = np.zeros(1 << 20)
+    np.savez_compressed(tmp_path / "marginals.npz", **arrays)
+    if bomb == "twice":
+        with (
+            ZipFile(tmp_path / "marginals.npz", "a") as archive,
+            pytest.warns(UserWarning, match="Duplicate name"),
+        ):
+            archive.writestr("clique_0.npy", b"")
+
+    def load(*_: object, **__: object) -> None:
+        raise AssertionError("unpacked")
+
+    monkeypatch.setattr(np, "load", load)
+    with pytest.raises(EstimationError, match=r"arrays than its tree|more cells than its clique"):
         Model.load(tmp_path)
 
 

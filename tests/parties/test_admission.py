@@ -31,7 +31,8 @@ from parties.identity.tls import (
     anonymous_server_context,
     pinned_key_in,
 )
-from parties.mpc.submission.admission import await_admission
+from parties.mpc.submission import admission
+from parties.mpc.submission.admission import AdmissionAnswer, await_admission
 from parties.network.port_sharing import admission_sni_name
 from parties.network.sni_router import SniRouter
 from parties.observability.events import Progress
@@ -371,6 +372,21 @@ async def test_an_owner_is_admitted_by_the_one_server_that_is_there(
         await alpha.ask(asked(tmp_path / "north", "east", alpha.config.digest()))
     with pytest.raises(NotYet, match="waits at alpha"):
         await alpha.ask(asked(tmp_path / "stranger", "north", alpha.config.digest()))
+
+
+async def test_what_a_server_puts_behind_a_certificate_is_left_out(
+    alpha: Alpha, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL takes no file with a damaged block, and the owner would have one for good."""
+    north = asked(tmp_path / "north", study=alpha.config.digest())
+    pem = alpha.certificate(north[0])
+    behind = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+    async def answered(*_: object) -> AdmissionAnswer:
+        return AdmissionAnswer("alpha", 200, f"before\n{pem}{behind}")
+
+    monkeypatch.setattr(admission, "_ask", answered)
+    assert await alpha.ask(north) == pem
 
 
 async def test_a_request_for_another_study_says_nothing_of_this_one(

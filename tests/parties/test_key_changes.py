@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,22 +18,25 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from parties.config import load_config
-from parties.foundation.errors import CertificateError, CertificateExpired, ConfigError
+from parties.foundation.errors import CertificateError, CertificateExpired, ConfigError, StoreError
 from parties.foundation.exit_codes import Status
 from parties.identity.join_documents import ensure_join_request, fingerprint_words
 from parties.identity.signing import Issuer
 from parties.identity.study_setup import issue_certificates
 from parties.identity.tls import Authority, load_certificate, load_key, public_pem, self_signed
 from parties.service import rotation
-from parties.service.admin_listener import make_operator
+from parties.service.admin_listener import make_operator, renew_operator
 from parties.service.console.view import overview_values, render
 from parties.service.expiry import admin_certificates, check_valid, service_certificates
 from parties.service.identity import ServiceIdentity, join_servers
-from parties.service.key_changes import KeyChanges
+from parties.service.key_changes import KeyChanges, KeyRefused
 from parties.service.metrics import render as metrics
 from parties.service.peer_state import PeerState
+from parties.service.peer_sync import Peer
 from parties.service.rotation import Announcement
 from parties.service.settings import load_settings
 from parties.service.studies import StudyEvent
@@ -345,6 +349,176 @@ def test_key_of_this_server_that_is_elsewhere_and_not_here_is_said_loudly(
         assert "this server's key was stolen" in text
 
 
+def announcement(
+    identity: ServiceIdentity,
+    key: Ed25519PrivateKey | None = None,
+    days: float = 4_000,
+    **changes: object,
+) -> str:
+    """An announcement of whoever has the key at work of ``identity``: a thief's, or one with other values."""
+    own, at_work = identity.own, own_key(identity)
+    server = replace(own, certificate=self_signed(own.name, key or at_work, days))
+    text = server.signed(key or at_work)
+    message = f"syncret rotation 1\n{own.key}\n{text}".encode()
+    signature = base64.b64encode(at_work.sign(message)).decode()
+    made = {"rotation": 1, "former": own.key, "server": text, "signature": signature}
+    return json.dumps({**made, **changes})
+
+
+STRANGE = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(st.characters(), max_size=40),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+"""JSON values; texts have halves of surrogate pairs, which JSON can say and no encoding."""
+
+
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(["rotation", "former", "server", "signature", "more"]), STRANGE, max_size=3
+    )
+)
+@example(changes={"server": "\ud800"})
+@example(changes={"former": "\udfff"})
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_that_a_peer_announces_ends_a_service(
+    identities: list[ServiceIdentity], changes: dict[str, object]
+) -> None:
+    alpha, beta, _ = identities
+    peer = Peer(alpha, 1)
+    peer._hear(announcement(beta, **changes))
+    assert peer.announced is None or not changes or peer.announced.server.key == beta.own.key
+    assert bool(peer.announced) != bool(peer.problem and peer.problem != "not asked yet")
+
+
+class Noted:
+    """The rest of alpha's service: what was noted, and how often it connected anew."""
+
+    def __init__(self, alpha: ServiceIdentity) -> None:
+        self.events: list[str] = []
+        self.reconnected = 0
+        self.peers = {pid: Peer(alpha, pid) for pid in alpha.peers}
+        self.changes = KeyChanges(
+            alpha, self.peers, studies=cast("Any", self), reconnect=self._reconnect
+        )
+
+    async def _reconnect(self) -> None:
+        self.reconnected += 1
+
+    async def note(self, event: StudyEvent) -> None:
+        self.events.append(event.what)
+
+    async def hear(self, text: str) -> None:
+        """Hears beta's announcement, with a state that has just come."""
+        beta = self.peers[1]
+        beta._hear(text)
+        beta._state, beta.seen_at = PeerState("beta", 2, 0), time.monotonic()
+        await self.changes.step()
+
+
+async def test_a_thief_of_the_old_key_undoes_nothing_that_was_confirmed_by_words(
+    identities: list[ServiceIdentity],
+) -> None:
+    alpha, beta, _ = identities
+    noted = Noted(alpha)
+    made = rotation.announce(beta, new_key=True)
+    await noted.hear(made.text)
+    await noted.changes.confirm("beta", fingerprint_words(made.server.key), "anna")
+    for text in (announcement(beta), "", announcement(beta, days=5_000)):
+        await noted.hear(text)
+        assert alpha.accepted(1)[-1].key == made.server.key
+        assert "does not announce the key any more" in " ".join(noted.changes.troubles())
+    assert noted.events == ["key confirmed"]
+    # What was taken back at beta is accepted until somebody says so.
+    await noted.changes.forget("beta", "anna")
+    assert [server.key for server in alpha.accepted(1)] == [beta.own.key]
+    assert noted.changes.troubles() == []
+    assert ServiceIdentity.load(alpha.folder).successors == {}
+    with pytest.raises(KeyRefused, match="was confirmed here"):
+        await noted.changes.forget("beta", "anna")
+    with pytest.raises(KeyRefused, match="is no other server"):
+        await noted.changes.forget("eve", "anna")
+
+
+async def test_renewals_without_words_have_not_ended_and_come_seldom(
+    identities: list[ServiceIdentity],
+) -> None:
+    """Each ends all connections of the service, and is a row in its book."""
+    alpha, beta, _ = identities
+    noted = Noted(alpha)
+    await noted.hear(announcement(beta, days=-5))
+    assert noted.events == []
+    for more in range(20):
+        await noted.hear(announcement(beta, days=9 + more))
+    assert (noted.events, noted.reconnected) == (["certificate renewed"], 1)
+
+
+async def test_words_of_another_servers_key_are_shown_nowhere(
+    identities: list[ServiceIdentity],
+) -> None:
+    """Whoever could paste them would confirm a thief's."""
+    alpha, beta, _ = identities
+    noted = Noted(alpha)
+    made = rotation.announce(beta, new_key=True)
+    await noted.hear(made.text)
+    rotation.announce(alpha, new_key=True)
+    await noted.changes.step()
+    said = noted.changes.to_list()
+    own = noted.changes.own
+    assert own is not None
+    assert fingerprint_words(own.server.key) in json.dumps(said)
+    for text in (json.dumps(said), *noted.changes.troubles()):
+        assert made.server.key not in text
+        assert fingerprint_words(made.server.key) not in text
+
+
+def test_a_withdrawal_and_an_activation_never_leave_half_of_both(
+    identities: list[ServiceIdentity], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command may come at any moment of the service's activation."""
+    alpha, beta, _ = identities
+    before, made = alpha.own, rotation.announce(alpha, new_key=True)
+    finish = rotation.finish_activation
+
+    def after_a_withdrawal(folder: Path) -> None:
+        assert not rotation.withdraw(alpha)
+        finish(folder)
+
+    monkeypatch.setattr(rotation, "finish_activation", after_a_withdrawal)
+    rotation.activate(alpha)
+    assert ServiceIdentity.load(alpha.folder).own == made.server
+    # A key that was taken back is gone, and comes back with no later announcement.
+    first = rotation.announce(beta, new_key=True)
+    assert rotation.withdraw(beta)
+    assert not rotation.withdraw(beta)
+    assert rotation.announced(beta) is None
+    assert rotation.announce(beta, new_key=True).server.key != first.server.key
+    # Without its key nothing is put to work.
+    (beta.folder / "keys" / "next.key").unlink()
+    with pytest.raises(StoreError, match="is gone"):
+        rotation.activate(beta)
+    assert load_certificate(beta.files.cert, "own").public_key() == own_key(beta).public_key()
+    assert before.key != alpha.own.key
+
+
+def test_a_withdrawal_that_is_killed_leaves_no_key_to_a_later_announcement(
+    identities: list[ServiceIdentity], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alpha, *_ = identities
+    first = rotation.announce(alpha, new_key=True)
+
+    def killed(keys: Path) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rotation, "_finish_withdrawal", killed)
+        with pytest.raises(Killed):
+            rotation.withdraw(alpha)
+    assert rotation.announce(alpha, new_key=True).server.key != first.server.key
+
+
 async def test_server_alone_puts_its_next_key_to_work_by_itself(tmp_path: Path) -> None:
     """Of FLAIM: its clients get the new key with the next study's configuration."""
     hub = ServiceIdentity.load(make_identities(tmp_path, ("hub",))[0])
@@ -449,6 +623,18 @@ def test_operator_has_one_certificate_and_a_new_one_is_let_in_in_its_place(tmp_p
         status=Status.CERTIFICATE,
     )
     assert "eve has no certificate yet" in said
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_no_operator_has_the_name_of_the_apis_own_files(tmp_path: Path, *, first: bool) -> None:
+    if not first:
+        operators(tmp_path, anna=9)
+    before = sorted((path, path.read_bytes()) for path in tmp_path.rglob("*") if path.is_file())
+    with pytest.raises(CertificateError, match="the API's own files"):
+        make_operator(tmp_path, "admin", hosts=["localhost"], days=9, password="p")
+    with pytest.raises(CertificateError, match="the API's own files"):
+        renew_operator(tmp_path, "admin", days=9, password="p")
+    assert before == sorted((p, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file())
 
 
 def test_owners_and_authoritys_certificates_are_made_anew_for_the_same_keys(tmp_path: Path) -> None:

@@ -177,6 +177,16 @@ def test_an_earlier_model_that_is_too_large_is_refused(
         check_proposal(document, identity)
 
 
+def test_an_earlier_model_of_more_memory_than_the_study_may_have_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity, document = proposal_of(tmp_path)
+    monkeypatch.setattr(start_files, "_MOST_MB", 0)
+    monkeypatch.setattr(start_files.EarlierModel, "model", None)
+    with pytest.raises(ProposalRefused, match="the earlier model takes 1 MB"):
+        check_proposal(document, identity)
+
+
 def test_an_earlier_model_of_other_columns_is_refused_with_the_column(tmp_path: Path) -> None:
     """The digest fits and the columns do not: a proposer's program that did not look."""
     identity, document = proposal_of(tmp_path)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 import aiohttp
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from parties.config import Config, PartySection
@@ -21,7 +22,7 @@ from parties.foundation.exit_codes import NotAdmitted, NotYet
 from parties.foundation.untrusted_text import certificate_from_pem
 from parties.identity.join_documents import AdmissionRequest
 from parties.identity.signing import Issuer
-from parties.identity.tls import anonymous_client_context
+from parties.identity.tls import anonymous_client_context, public_pem
 from parties.mpc.submission.http_api import (
     InvalidAnswer,
     admission_path,
@@ -74,8 +75,10 @@ async def await_admission(
             *(_ask(config, party, text) for party in config.require_parties())
         )
         for answer in heard:
-            if answer.certificate and _is_for(answer.certificate, request, issuer):
-                return answer.certificate
+            certificate = _verified(answer.certificate, request, issuer)
+            if certificate is not None:
+                # That alone, and not what a server may have put behind it.
+                return public_pem(certificate).decode("ascii")
         _check_refusals(heard)
         state = _state_text(heard)
         if not await waits.again(state):
@@ -97,14 +100,15 @@ def _state_text(heard: Sequence[AdmissionAnswer]) -> str:
     return "; ".join([first, *problems])
 
 
-def _is_for(certificate: str, request: AdmissionRequest, issuer: Issuer) -> bool:
-    """True for a certificate of the study's authority for the request's name and key."""
+def _verified(text: str, request: AdmissionRequest, issuer: Issuer) -> x509.Certificate | None:
+    """Returns the certificate of the study's authority for the request's name and key; None for anything else."""
     try:
-        found = certificate_from_pem(certificate.encode())
+        found = certificate_from_pem(text.encode())
         holder = issuer.signatory(found.public_bytes(Encoding.DER))
     except (ValueError, CertificateError):
-        return False
-    return holder.name == request.name and key_hash(found) == request.key
+        return None
+    same = holder.name == request.name and key_hash(found) == request.key
+    return found if same else None
 
 
 async def _ask(config: Config, party: PartySection, text: bytes) -> AdmissionAnswer:

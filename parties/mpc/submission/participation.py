@@ -5,7 +5,6 @@ Secret: the participant's table, and a preview's summaries of its columns.
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -216,7 +215,7 @@ def _marking(owner: DataOwner) -> NonceOf:
         account = owner.account(distaim_release(owner.study))
         if account.budget.state(owner.config.digest(), submission) is not None:
             return nonce
-        return nonce if account.is_marked(nonce) else account.mark() or secrets.token_hex(16)
+        return nonce if account.is_marked(nonce) else account.mark()
 
     return nonce_of
 
