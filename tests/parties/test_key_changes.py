@@ -223,7 +223,9 @@ def test_announcement_is_of_the_key_at_work_alone(identities: list[ServiceIdenti
     swapped = json.loads(made.text) | {"server": gamma.own.signed(own_key(gamma))}
     with pytest.raises(CertificateError, match="not signed with its key"):
         Announcement.parse(json.dumps(swapped), known)
-    for text in ("", "{}", "[1]", "x" * 100_000, json.dumps(json.loads(made.text) | {"more": 1})):
+    halves = [json.dumps(json.loads(made.text) | {key: "\ud800"}) for key in ("server", "former")]
+    more = json.dumps(json.loads(made.text) | {"more": 1})
+    for text in ("", "{}", "[1]", "x" * 100_000, more, *halves):
         with pytest.raises(CertificateError, match="announcement"):
             Announcement.parse(text, known)
 
@@ -458,7 +460,7 @@ async def test_renewals_without_words_have_not_ended_and_come_seldom(
 async def test_words_of_another_servers_key_are_shown_nowhere(
     identities: list[ServiceIdentity],
 ) -> None:
-    """Whoever could paste them would confirm a thief's."""
+    """A text that can be pasted would confirm a thief's key."""
     alpha, beta, _ = identities
     noted = Noted(alpha)
     made = rotation.announce(beta, new_key=True)
