@@ -36,7 +36,7 @@ from mechanisms.errors import ConditionError, DomainError
 from mechanisms.question import Test, Where
 from mechanisms.sampling import PublicGenerator
 from mechanisms.text_table import shown
-from mechanisms.value_parts import Range, ValueParts, unit_of, write_numbers
+from mechanisms.value_parts import Range, ValueParts, number_before, write_numbers
 from mechanisms.written import parse_number
 
 Groups: TypeAlias = Mapping[int, tuple[str, ...]]
@@ -300,7 +300,7 @@ def _number(column: Ordered, value: str, test: Test) -> Fraction:
     else:
         for written in (column.plain(value) if column.form else value, value):
             if parse_number(written) is not None:
-                return Fraction(Decimal(written.strip())) * unit_of(column)
+                return number_before(column, Fraction(Decimal(written.strip())))
         wrong = f"{shown(value)} is no number"
     raise ConditionError(
         f"{_test_text(test)}: {wrong} of column {column.name!r}; expected {column.allowed}"

@@ -10,8 +10,10 @@ The functions are public. Representation: multiples of a unit are whole numbers 
 
 from __future__ import annotations
 
+import math
 import sys
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
 from functools import lru_cache
 
 from mechanisms.written import EXACT, parse_number
@@ -43,6 +45,38 @@ def at_place(place: int, digits: int) -> int:
     decade, beyond = divmod(size - 10 * step, 9 * step)
     multiple = int((step + beyond) * 10 ** (decade + 1))
     return multiple if place > 0 else -multiple
+
+
+def place_before(multiple: Fraction, digits: int) -> Fraction:
+    """Returns the place of a multiple of the unit; one half above the last place before it if it has none."""
+    place = place_of(math.floor(multiple), digits)
+    if at_place(place, digits) > multiple:
+        place -= 1
+    return Fraction(place) + (Fraction(1, 2) if at_place(place, digits) < multiple else 0)
+
+
+def mean_between(first: int, last: int, digits: int) -> Fraction:
+    """Returns the mean of the multiples of the unit at all places from ``first`` to ``last``."""
+    total = _sum_to(last, digits) - _sum_to(first - 1, digits)
+    return Fraction(total, last - first + 1)
+
+
+def _sum_to(place: int, digits: int) -> int:
+    """Returns the sum of the multiples at the places from 0 to ``place``; from ``place`` + 1 to -1 negated, below 0."""
+    if place < 0:
+        return _sum_to(-place - 1, digits)
+    step = int(10 ** (digits - 1))
+    if place < 10 * step:
+        return place * (place + 1) // 2
+    decade, beyond = divmod(place - 10 * step, 9 * step)
+
+    def sum_below(end: int) -> int:
+        return end * (end - 1) // 2
+
+    # Of each whole decade the multiples are (step .. 10 step - 1) 10^(d + 1), for d from 0 on.
+    whole = (sum_below(10 * step) - sum_below(step)) * ((10 ** (decade + 1) - 10) // 9)
+    part = (sum_below(step + beyond + 1) - sum_below(step)) * 10 ** (decade + 1)
+    return int(sum_below(10 * step) + whole + part)
 
 
 def place_of_text(value: str, decimals: int, digits: int) -> int | None:

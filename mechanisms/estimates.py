@@ -61,7 +61,7 @@ from mechanisms.question import (
     Question,
 )
 from mechanisms.question import QUANTILE as QUANTILES
-from mechanisms.value_parts import ValueParts, unit_of
+from mechanisms.value_parts import ValueParts, means_of, values_at
 from mechanisms.written import parse_number
 
 Array = NDArray[np.float64]
@@ -112,8 +112,11 @@ class _Values:
         if self.parts is None:
             known = self.mean[self.present > 0]
             return float(known.min()), float(known.max())
-        unit = 1 if isinstance(self.column, Categorical) else unit_of(self.column)
-        return float(self.parts.first.min()) / unit, float(self.parts.last.max()) / unit
+        ends = np.array([self.parts.first.min(), self.parts.last.max()], np.float64)
+        least, largest = (
+            ends if isinstance(self.column, Categorical) else values_at(self.column, ends)
+        )
+        return float(least), float(largest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -397,9 +400,9 @@ class _Table:
         mass = self._mass(present)
         axes = tuple(a for a, other in enumerate(self.columns) if other != name)
         by_code = np.asarray((self.shares * present).sum(axis=axes)) / mass
-        parts, unit = values.parts, unit_of(values.column)
+        column, parts = values.column, values.parts
         order = np.argsort(parts.first, kind="stable")
-        first, last, codes = parts.first[order] / unit, parts.last[order] / unit, parts.codes[order]
+        first, last, codes = parts.first[order], parts.last[order], parts.codes[order]
         weights = by_code[codes] * parts.shares[order]
         sums = np.cumsum(weights)
 
@@ -408,40 +411,45 @@ class _Table:
             found = np.searchsorted(sums, share * (1 - 1e-12))
             return min(int(found), int(np.flatnonzero(weights > 0)[-1]))
 
-        def value_at(share: float) -> float:
-            """Returns the value up to which there is this share of the rows."""
+        def number_at(share: float) -> float:
+            """Returns the number of the column's cells up to which there is this share of the rows."""
             at = place(share)
             part = min(max(float((share - (sums[at] - weights[at])) / weights[at]), 0.0), 1.0)
             return float(first[at] + part * (last[at] - first[at]))
 
-        i, value = place(level), value_at(level)
+        def value_of(number: float) -> float:
+            """Returns the value that a number of the column's cells has."""
+            return float(values_at(column, np.array([number]))[0])
+
+        i, number = place(level), number_at(level)
         inside = (level - (sums[i] - weights[i])) / weights[i]
         # The rows below: all of earlier cells, and the part of this one that is below the value.
         below = np.zeros(len(values.present))
         np.add.at(below, codes[:i], parts.shares[order][:i])
         below[codes[i]] += float(np.clip(inside, 0.0, 1.0)) * parts.shares[order][i]
         influence = present * (self._on(name, below) - level) / mass
-        width = max(float(last[i] - first[i]), 1 / unit)
+        step = value_of(math.floor(number) + 1.0) - value_of(math.floor(number))
+        width = max(float(last[i] - first[i]), 1.0) * step
         found = self._deviation(influence)
         doubt = RECTANGULAR * OF_A_PART * float(weights[i])
         half = QUANTILE * math.hypot(found.calibrated(LEVEL), doubt)
         ends = tuple(min(max(level + end, 0.0), 1.0) for end in (-half, half))
-        low, high = (value_at(end) for end in ends)
-        place_doubt = width
-        if is_chosen(values.column):
+        low, high = (number_at(end) for end in ends)
+        place_doubt = max(value_of(float(last[i])) - value_of(float(first[i])), step)
+        if is_chosen(column):
             reached = [int(codes[place(end)]) for end in ends]
             if any(map(values.endless, reached)):
                 raise _Refused(
                     f"it may lie in a cell of {name} that has no end, and how far out is not known; count by {name} "
                     "shows the cells"
                 )
-            ranges = values.column.cells.ranges
-            place_doubt = (ranges[codes[i]][1] - ranges[codes[i]][0]) / unit
-            low, high = ranges[reached[0]][0] / unit, ranges[reached[1]][1] / unit
+            ranges = column.cells.ranges
+            place_doubt = value_of(ranges[codes[i]][1]) - value_of(ranges[codes[i]][0])
+            low, high = ranges[reached[0]][0], ranges[reached[1]][1]
         return _Quantile(
-            _Figure(value, -influence * width / float(weights[i]), place_doubt),
-            # Values are whole numbers of their unit.
-            (math.floor(low * unit + _ROUNDING) / unit, math.ceil(high * unit - _ROUNDING) / unit),
+            _Figure(value_of(number), -influence * width / float(weights[i]), place_doubt),
+            # Values have whole numbers.
+            (value_of(math.floor(low + _ROUNDING)), value_of(math.ceil(high - _ROUNDING))),
             found.basis,
         )
 
@@ -537,15 +545,16 @@ def _values_of(domain: Domain, name: str) -> _Values:
         mean[: len(numbers)] = [number or 0.0 for number in numbers]
         present[: len(numbers)] = 1.0
         return _Values(column, mean, absent, present, None)
-    parts, unit = ValueParts.of(column), unit_of(column)
-    middles, widths = (parts.first + parts.last) / 2 / unit, (parts.last - parts.first) / unit
+    parts = ValueParts.of(column)
+    first, last = (values_at(column, ends.astype(np.float64)) for ends in (parts.first, parts.last))
+    middles, widths = means_of(column, parts), last - first
     mean, doubt, present = absent.copy(), absent.copy(), absent.copy()
     mean[: parts.size] = np.bincount(parts.codes, parts.shares * middles, minlength=parts.size)
     doubt[: parts.size] = np.bincount(parts.codes, parts.shares * widths, minlength=parts.size) / 6
     present[: parts.size] = 1.0
     if is_chosen(column):
-        spans = [(last - first) / unit for first, last in column.cells.ranges]
-        doubt[: parts.size] = np.array(spans) / 6
+        ends = np.array(column.cells.ranges, np.float64)
+        doubt[: parts.size] = np.diff(values_at(column, ends), axis=1)[:, 0] / 6
     return _Values(column, mean, doubt, present, parts)
 
 

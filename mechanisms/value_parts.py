@@ -9,14 +9,17 @@ Limits: preferred last digits (``endings``) move a drawn number within its part,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.cells import Cells
 from mechanisms.columns import Moment, Ordered, fine_cells, parted_cells
+from mechanisms.digits import at_place, mean_between, place_before
 from mechanisms.moments import moment_of
 from mechanisms.numbers import Real, number_endings
 from mechanisms.private_bins import place_of
@@ -138,9 +141,37 @@ def write_numbers(column: Ordered, numbers: NDArray[np.int64]) -> NDArray[np.obj
     return np.array([texts[number] for number in drawn], object)
 
 
-def unit_of(column: Ordered) -> int:
-    """Returns how many of the numbers of the column's cells make one of its values' units: 10^places, or 1."""
-    return 10**column.places if isinstance(column, Real) else 1
+def number_before(column: Ordered, value: Fraction) -> Fraction:
+    """Returns the number of ``column``'s cells that has a value; one half above the last one before it if none has."""
+    if not isinstance(column, Real):
+        return value
+    scaled = value * 10**column.places
+    return scaled if column.digits is None else place_before(scaled, column.digits)
+
+
+def values_at(column: Ordered, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the values of numbers of the column's cells, any shape; between two numbers in proportion."""
+    if not isinstance(column, Real):
+        return numbers
+    if column.digits is None:
+        return np.asarray(numbers / 10**column.places, np.float64)
+    found = [_value_at(column, column.digits, number) for number in numbers.ravel().tolist()]
+    return np.array(found).reshape(numbers.shape)
+
+
+def _value_at(column: Real, digits: int, number: float) -> float:
+    before = math.floor(number)
+    low, high = (at_place(place, digits) for place in (before, before + 1))
+    return float((low + Fraction(number - before) * (high - low)) / 10**column.places)
+
+
+def means_of(column: Ordered, parts: ValueParts) -> NDArray[np.float64]:
+    """Returns the mean value of each of ``parts``' ranges, whose numbers are equally likely: (parts,)."""
+    if not isinstance(column, Real) or column.digits is None:
+        return values_at(column, (parts.first + parts.last) / 2)
+    ranges = zip(parts.first.tolist(), parts.last.tolist(), strict=True)
+    means = [mean_between(first, last, column.digits) for first, last in ranges]
+    return np.array([float(mean / 10**column.places) for mean in means])
 
 
 def _without_atoms(cells: Cells, code: int) -> Iterator[Range]:

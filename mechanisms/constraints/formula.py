@@ -25,6 +25,7 @@ from mechanisms.columns import Column, Moment, Ordered
 from mechanisms.constraints.values import (
     Numbers,
     check_exact,
+    check_multiples,
     decimals_of_column,
     numbers_in,
     reach,
@@ -60,8 +61,8 @@ class Sum:
 
     def check(self, where: str, target: Column, columns: Mapping[str, Column]) -> None:
         """Raises ``DomainError`` for a sum that is no value of ``target``'s kind."""
-        to = check_exact(where, target)
-        parts = [(sign, check_exact(where, columns[name])) for sign, name in self.terms]
+        to = check_multiples(where, target)
+        parts = [(sign, check_multiples(where, columns[name])) for sign, name in self.terms]
         moments = [(sign, part) for sign, part in parts if isinstance(part, Moment)]
         units = {part.unit for _, part in moments}
         left = sum(sign for sign, _ in moments)

@@ -14,15 +14,21 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.constraints.declared import Equals
 from mechanisms.constraints.derived import Derived
 from mechanisms.constraints.formula import Born, Formula, Sum, quoted_name
 from mechanisms.constraints.relations import Ascending
-from mechanisms.constraints.values import Numbers, check_exact, decimals_of_column, numbers_in
+from mechanisms.constraints.values import (
+    Numbers,
+    check_exact,
+    check_multiples,
+    decimals_of_column,
+    numbers_in,
+)
 from mechanisms.errors import DomainError
-from mechanisms.numbers import Integer, Real
 from mechanisms.text_table import TextTable
 
 _EXCEPTIONS = 0.01
@@ -31,6 +37,8 @@ _FEWEST_ROWS = 50
 _MOST_COLUMNS = 60
 _FIRST_ROWS = 40
 """Rows by which formulas are tried before all rows are looked at."""
+_FLOATS = 1e-9
+"""Relative error of a sum in floating point, generously."""
 _EXPECTED = 20
 """Rows that independent columns would have in a cell, for it to be strange that it has none."""
 _FEW, _MANY = 12, 200
@@ -67,13 +75,17 @@ class _Look:
         self._columns = {column.name: column for column in columns}
         self._missing, self._texts, self._rows = missing, table.columns, len(table)
         self._numbers: dict[str, Numbers] = {}
+        self._first: dict[str, NDArray[np.float64]] = {}
         for column in columns:
-            exact = isinstance(column, Integer | Moment) or (
-                isinstance(column, Real) and column.decimals is not None
-            )
-            if exact:
-                texts = table.columns[column.name]
-                self._numbers[column.name] = numbers_in(check_exact("", column), texts, missing)
+            try:
+                exact = check_multiples("", column)
+            except DomainError:
+                continue
+            found = numbers_in(exact, table.columns[column.name], missing)
+            self._numbers[column.name] = found
+            values = np.asarray(found.values[:_FIRST_ROWS], np.float64)
+            values /= 10.0 ** decimals_of_column(exact)
+            self._first[column.name] = np.where(found.there[:_FIRST_ROWS], values, np.nan)
 
     def formulas(self) -> Iterator[Proposal]:
         """Yields sums, dates some days later, and days of birth; no column of one formula is computed by another.
@@ -100,11 +112,22 @@ class _Look:
         for target in reversed(numbers):
             others = [name for name in numbers if name != target]
             for one, other in itertools.combinations(others, 2):
-                yield target, Sum(((1, one), (1, other)))
+                if self._is_near(target, one, other):
+                    yield target, Sum(((1, one), (1, other)))
         for number in numbers:
             for later, earlier in itertools.permutations(moments, 2):
-                yield later, Sum(((1, earlier), (1, number)))
+                if self._is_near(later, earlier, number):
+                    yield later, Sum(((1, earlier), (1, number)))
                 yield earlier, Born(number, later)
+
+    def _is_near(self, target: str, one: str, other: str) -> bool:
+        """Tells by floating point whether a sum may hold in the first rows: all triples of a wide table are many."""
+        first, second, total = self._first[one], self._first[other], self._first[target]
+        off = np.abs(first + second - total)
+        known = ~np.isnan(off)
+        unit = 10.0 ** -decimals_of_column(check_exact("", self._columns[target]))
+        allowed = unit + _FLOATS * (np.abs(first) + np.abs(second))
+        return int((off[known] > allowed[known]).sum()) <= int(known.sum()) / 10
 
     def _contradicting(self, target: str, formula: Formula) -> int | None:
         """Returns how many rows contradict a formula; None for another kind of value, or if too many do."""

@@ -25,6 +25,7 @@ from mechanisms.constraints.values import (
     Numbers,
     cell_ends,
     check_exact,
+    check_multiples,
     decimals_of_column,
     numbers_in,
 )
@@ -206,7 +207,7 @@ class Forbidden:
 
 def check_comparable(where: str, names: Sequence[str], columns: Mapping[str, Column]) -> None:
     """Raises ``DomainError`` unless columns are all numbers, or all dates of one unit."""
-    ordered = [check_exact(where, columns[name]) for name in names]
+    ordered = [check_multiples(where, columns[name]) for name in names]
     kinds = {column.unit if isinstance(column, Moment) else "number" for column in ordered}
     if len(kinds) > 1:
         raise DomainError(

@@ -19,7 +19,8 @@ from mechanisms.columns import Column, Moment, Ordered
 from mechanisms.errors import DomainError
 from mechanisms.moments import moment_of, tick_of
 from mechanisms.numbers import Integer, Real
-from mechanisms.written import multiple_of, parse_whole
+from mechanisms.value_parts import number_before
+from mechanisms.written import parse_whole
 
 _FARTHEST = 10**30
 """No number of a column is as far from zero."""
@@ -69,6 +70,20 @@ def check_exact(where: str, column: Column) -> Ordered:
     return column
 
 
+def check_multiples(where: str, column: Column) -> Ordered:
+    """Returns a column whose numbers are multiples of one unit, so that they can be added and compared with others'.
+
+    Raises ``DomainError`` for what ``check_exact`` refuses, and for a column with ``digits``, whose numbers are places.
+    """
+    exact = check_exact(where, column)
+    if isinstance(exact, Real) and exact.digits is not None:
+        raise DomainError(
+            f"{where}: column {column.name!r} has digits, so that its large values are rounded; expected a column with "
+            "decimals alone"
+        )
+    return exact
+
+
 def reader_of(column: Ordered, missing: Sequence[str] = ()) -> Callable[[str], int | None]:
     """Returns a function from a written value to its number; None for a mark, a missing or another value."""
 
@@ -92,7 +107,7 @@ def reader_of(column: Ordered, missing: Sequence[str] = ()) -> Callable[[str], i
     else:
 
         def number(text: str) -> int | None:
-            return multiple_of(column.plain(text), column.places)
+            return column.multiple(column.plain(text))
 
     return read
 
@@ -157,4 +172,4 @@ def scaled_bound(column: Ordered, text: str, where: str) -> Fraction:
         return Fraction(number)
     if "/" in text or abs(bound) > _FARTHEST:
         raise DomainError(f"{where}: {text!r} is no number that column {column.name!r} may have")
-    return bound * int(10 ** decimals_of_column(column))
+    return number_before(column, bound)

@@ -89,6 +89,8 @@ def domain(
     key by which rows are linked, else what looks like an identifier.
     """
     sources: tuple[SourceDraft, ...] = ()
+    if out is not None and out.exists() and not as_json:
+        raise _is_there(out)
     if private + private_numbers + private_bins > 1:
         raise click.UsageError(
             "--private, --private-numbers and --private-bins say three things of the same values; expected one of them"
@@ -181,12 +183,16 @@ def _write_draft(text: str, out: Path | None) -> None:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise StoreError(out, "is there already; expected the name of a new file") from error
+        raise _is_there(out) from error
     except OSError as error:
         raise StoreError(
             out,
             f"cannot be written: {error.strerror or error}; expected a new file in a folder that can be written",
         ) from error
+
+
+def _is_there(out: Path) -> StoreError:
+    return StoreError(out, "is there already; expected the name of a new file")
 
 
 def _person(draft: Draft) -> dict[str, object] | None:

@@ -578,6 +578,41 @@ def test_encode_names_line_and_column_of_each_violation() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "bound", ["1.5", "1500", "1504.7", "1505", "99949", "99950.5", "-1505", "0"]
+)
+def test_bounds_of_columns_with_digits_are_compared_by_value(bound: str) -> None:
+    """Such a column's numbers are places without gaps, which a bound among them has to become."""
+    wide = column("wide", "real", low=-1e6, high=1e6, decimals=1, digits=3, bins=8)
+    texts = ["1.5", "1.6", "1490", "1500", "1510", "99900", "100000", "1e6", "0", "-1500", "-1510"]
+    for operator, holds in {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "=": "eq"}.items():
+        expected = [getattr(float(text), f"__{holds}__")(float(bound)) for text in texts]
+        if not any(expected):
+            continue
+        forbidden = {"never": f"wide {operator} {bound} and sex = M"}
+        domain = domain_of([wide, column("sex", "categorical", categories=["F", "M"])], forbidden)
+        (relation,) = domain.relations
+        rows = {"wide": texts, "sex": ["M"] * len(texts)}
+        assert relation.violated({}, rows, ()).tolist() == expected, operator
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"order": ["pay", "wide"]},
+        {"column": "total", "equals": "wide + pay"},
+        {"column": "wide", "equals": "total + pay"},
+        {"shares": ["total", "pay", "wide"], "total": 9},
+    ],
+)
+def test_columns_with_digits_are_neither_summed_nor_compared(constraint: dict[str, object]) -> None:
+    wide = column("wide", "real", low=-1e6, high=1e6, decimals=1, digits=3, bins=8)
+    with pytest.raises(
+        DomainError, match="'wide' has digits, so that its large values are rounded"
+    ):
+        domain_of([*FRUIT, wide], constraint)
+
+
 def test_encode_shows_ten_violations_and_counts_all() -> None:
     domain = domain_of(FRUIT, {"order": ["age", "total"]})
     columns = {"sex": ["F"] * 50, "age": ["9"] * 50, "pay": ["1.0"] * 50, "total": ["3"] * 50}

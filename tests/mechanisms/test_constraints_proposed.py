@@ -9,6 +9,7 @@ from typing import Any
 
 from mechanisms.domain import Domain
 from mechanisms.draft import Draft, draft_of
+from mechanisms.numbers import Real
 from mechanisms.private_draft import private_draft
 from mechanisms.sampling import public_generator
 from mechanisms.table import encode
@@ -139,3 +140,19 @@ def test_draft_with_private_bins_proposes_no_date_that_has_no_bounds() -> None:
     assert found[0] == {"column": "gross", "equals": "net + tax"}
     assert {"order": ["start", "end"]} in found
     assert "end" not in {each.get("column") for each in found}
+
+
+def test_numbers_of_many_decades_are_summed_by_no_formula() -> None:
+    """A place of such a number is no multiple: taken for one, it writes a number of as many zeros as it says."""
+    draw = public_generator(3)
+    columns = {
+        "tiny": [f"{10 ** draw.uniform(-30, -3):.12g}" for _ in range(ROWS)],
+        "a": draw.integers(0, 9, ROWS).astype(str).tolist(),
+        "b": draw.integers(0, 90, ROWS).astype(str).tolist(),
+    }
+    columns["c"] = [str(int(a) + int(b)) for a, b in zip(columns["a"], columns["b"], strict=True)]
+    found = draft(columns)
+    (tiny, *_) = found.domain.columns
+    assert isinstance(tiny, Real)
+    assert tiny.digits is not None
+    assert tables_of(found.proposals) == [{"column": "c", "equals": "a + b"}]

@@ -3,6 +3,7 @@
 import math
 import sys
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mechanisms.column_bounds import value_cells
 from mechanisms.column_values import column_values, number_text
-from mechanisms.digits import at_place, place_of, place_of_text
+from mechanisms.digits import at_place, mean_between, place_before, place_of, place_of_text
 from mechanisms.domain import Domain, Real
 from mechanisms.draft import draft_domain
 from mechanisms.errors import DomainError
@@ -221,3 +222,22 @@ def test_numeral_of_doubles_writes_what_python_writes(number: float) -> None:
     assert numeral.write(f"{Decimal(repr(number)):f}") == repr(number).replace(
         "-0.0", "0.0", number == 0
     )
+
+
+@given(st.integers(1, 3), st.integers(-3000, 3000), st.integers(0, 4000))
+def test_means_are_those_of_all_multiples_between_two_places(
+    digits: int, first: int, more: int
+) -> None:
+    multiples = [at_place(place, digits) for place in range(first, first + more + 1)]
+    found = mean_between(first, first + more, digits)
+    assert found == Fraction(sum(multiples), len(multiples))
+
+
+@given(st.integers(1, 15), st.fractions(-(10**20), 10**20))
+def test_a_number_is_at_a_place_or_after_the_last_one_before_it(
+    digits: int, multiple: Fraction
+) -> None:
+    found = place_before(multiple, digits)
+    place = math.floor(found)
+    assert at_place(place, digits) <= multiple < at_place(place + 1, digits)
+    assert found == (place if at_place(place, digits) == multiple else Fraction(2 * place + 1, 2))

@@ -436,3 +436,30 @@ def test_shares_of_a_table_whose_parts_are_uneven_are_within_their_intervals() -
             assert isinstance(one.high, float)
             held.append(one.low <= 0.6 * real <= one.high)
     assert 0.93 <= np.mean(held) <= 1.0
+
+
+@pytest.mark.parametrize("low", [-1e8, 1e-11])
+def test_numbers_of_many_decades_have_the_figures_of_drawn_rows(low: float) -> None:
+    """Numbers within cells are places there, of which many are in small decades."""
+    edges = (low, 2.4e-10, 6.5e-09, 3.5e-08, 7e-06, 0.5, 1e9)
+    wide = Real("wide", low, 1e9, 6, decimals=13, digits=3, edges=edges)
+    counts = np.array([3000.0, 2000.0, 2500.0, 1500.0, 900.0, 100.0])
+    model = Model(Domain((wide,), ()), (("wide",),), (-1,), (counts,))
+    (rows,) = conditional_rows(model, Wanted(100_000), seed=3).parts
+    values = pd.to_numeric(rows["wide"])
+    noise = MarginalError(3.0, 0.01, wide.size)
+    knowledge = Knowledge(ROWS, {("wide",): noise})
+
+    def asked(text: str) -> Estimate:
+        (found,) = estimates(model, knowledge, parse_question(text))
+        return found
+
+    deviation = float(values.std()) / math.sqrt(len(values))
+    assert asked("mean(wide)").value == pytest.approx(values.mean(), abs=4 * deviation)
+    for level in (0.1, 0.25, 0.5, 0.75, 0.95):
+        found = asked(f"quantile(wide, {level})").value
+        assert found is not None
+        assert (values <= found).mean() == pytest.approx(level, abs=0.01)
+    for bound in ("1e-9", "5e-8", "0.3", "12345"):
+        share = asked(f"share(wide >= {bound})").value
+        assert share == pytest.approx(float((values >= float(bound)).mean()), abs=0.01)
