@@ -314,7 +314,7 @@ def _table4(sizes: Sequence[TableSize]) -> Beside:
         f"### Table 4: the tables\n\n{markdown_table(heads, rows)}\n\n"
         "The verdict is on samples: of Adult and Magic the paper counts the nine tenths to work from (Adult's 43,598\n"
         "has two digits of 43,958 exchanged), of others all rows. On some tables its features include the target. The\n"
-        "Covtype at hand has fewer rows than a fifth of the published one; Intrusion's attacks are not grouped.\n",
+        "Covtype at hand has fewer rows than a fifth of the published one.\n",
         cells,
     )
 
