@@ -30,11 +30,11 @@ LATE = ("openpyxl", "psycopg", "pyarrow.feather", "pyarrow.parquet", "sqlalchemy
 
 
 def leave_out(site: Path) -> None:
-    """Deletes tests, sources, and the unused parts of pyarrow."""
+    """Deletes tests, compiled ones too, sources, and the unused parts of pyarrow."""
     for folder in [path for path in site.rglob("tests") if path.is_dir()]:
         shutil.rmtree(folder, ignore_errors=True)
     for path in site.rglob("*"):
-        if path.is_file() and path.suffix in SOURCES:
+        if path.is_file() and (path.suffix in SOURCES or "_tests." in path.name):
             path.unlink()
     for pattern in UNUSED:
         for path in (site / "pyarrow").glob(pattern):
@@ -53,13 +53,17 @@ def strip(site: Path) -> None:
 
 
 def import_all(missing: Collection[str]) -> None:
-    """Imports all of Syncret, and what it imports late; a package that is not there has to be in ``missing``."""
+    """Imports all of Syncret, with bytecode, and what it imports late, without, since few need that.
+
+    A package that is not there has to be in ``missing``.
+    """
     sys.dont_write_bytecode = False
     for top in OURS:
         package = importlib.import_module(top)
         for module in pkgutil.walk_packages(package.__path__, f"{top}."):
             if not module.name.endswith("__main__"):
                 _import(module.name, missing)
+    sys.dont_write_bytecode = True
     for name in LATE:
         _import(name, missing)
 
