@@ -2,17 +2,20 @@
 //
 //	go run helm_render.go CHART RELEASE < VALUES.json > MANIFESTS.yaml
 //
-// Known are the functions that the chart uses; toYaml writes JSON, which is YAML. A value that is missing is an error.
+// Known are the functions that the chart uses; toYaml writes the values of a list or
+// a map as JSON, which is YAML. A value that is missing is an error.
 package main
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"sort"
 	"strings"
 	"text/template"
 )
@@ -30,10 +33,7 @@ func main() {
 			err := all.ExecuteTemplate(&out, name, data)
 			return out.String(), err
 		},
-		"toYaml": func(value any) (string, error) {
-			text, err := json.Marshal(value)
-			return string(text), err
-		},
+		"toYaml": toYaml,
 		"nindent": func(spaces int, text string) string {
 			pad := "\n" + strings.Repeat(" ", spaces)
 			return pad + strings.ReplaceAll(text, "\n", pad)
@@ -49,6 +49,21 @@ func main() {
 				words = append(words, fmt.Sprint(item))
 			}
 			return strings.Join(words, between)
+		},
+		"contains": func(part, text string) bool { return strings.Contains(text, part) },
+		"fail":     func(text string) (string, error) { return "", errors.New(text) },
+		"ternary": func(yes, no any, which bool) any {
+			if which {
+				return yes
+			}
+			return no
+		},
+		"dict": func(items ...any) map[string]any {
+			made := map[string]any{}
+			for i := 0; i+1 < len(items); i += 2 {
+				made[items[i].(string)] = items[i+1]
+			}
+			return made
 		},
 		"default": func(other, value any) any {
 			if value == nil || value == "" {
@@ -67,6 +82,7 @@ func main() {
 	data := map[string]any{
 		"Values":  values,
 		"Chart":   map[string]any{"AppVersion": described["appVersion"]},
+		"Files":   chartFiles(chart),
 		"Release": map[string]any{"Name": release, "Namespace": "default", "Service": "Helm"},
 	}
 	for _, file := range files {
@@ -75,6 +91,38 @@ func main() {
 			check(all.ExecuteTemplate(os.Stdout, name, data))
 		}
 	}
+}
+
+func toYaml(value any) string {
+	lines := []string{}
+	add := func(before string, item any) error {
+		text, err := json.Marshal(item)
+		lines = append(lines, before+string(text))
+		return err
+	}
+	switch found := value.(type) {
+	case []any:
+		for _, item := range found {
+			check(add("- ", item))
+		}
+	case map[string]any:
+		for key, item := range found {
+			check(add(fmt.Sprintf("%q: ", key), item))
+		}
+		sort.Strings(lines)
+	}
+	if len(lines) == 0 {
+		check(add("", value))
+	}
+	return strings.Join(lines, "\n")
+}
+
+type chartFiles string
+
+// Get returns the text of a file of the chart, as Helm's .Files.Get.
+func (chart chartFiles) Get(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(string(chart), name))
+	return string(text), err
 }
 
 func min(a, b int) int {

@@ -28,6 +28,8 @@ from tests.until import nothing_runs
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "syncret"
+OWNER_CHART = DEPLOY / "helm" / "syncret-owner"
+CHARTS = (CHART, OWNER_CHART)
 UNIT = DEPLOY / "systemd" / "syncret.service"
 IMAGES = sorted(DEPLOY.glob("*.Containerfile"))
 MOST_EXPOSED = 2.0
@@ -280,26 +282,39 @@ def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> 
 # Helm
 
 
-def rendered(tmp_path: Path, values: Mapping[str, object] = {}) -> list[dict[str, Any]]:
-    """The chart's manifests, by Helm, or where it is not installed by Go's templates, which are Helm's."""
+def rendered(
+    tmp_path: Path, values: Mapping[str, object] = {}, chart: Path = CHART
+) -> list[dict[str, Any]]:
+    """A chart's manifests, by Helm, or where it is not installed by Go's templates, which are Helm's."""
+    done = rendering(tmp_path, values, chart)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def rendering(
+    tmp_path: Path, values: Mapping[str, object], chart: Path
+) -> "subprocess.CompletedProcess[str]":
     if helm := shutil.which("helm"):
         path = tmp_path / "values.json"
         path.write_text(json.dumps(values))
-        text = run(helm, "template", "one", str(CHART), "-f", str(path))
+        command, given = [helm, "template", "one", str(chart), "-f", str(path)], ""
     else:
         go = tool("helm", "go")
-        chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-        base = yaml.safe_load((CHART / "values.yaml").read_text())
+        described = yaml.safe_load((chart / "Chart.yaml").read_text())
+        base = yaml.safe_load((chart / "values.yaml").read_text())
         merged = {key: _over(value, values.get(key)) for key, value in base.items()}
         program = str(ROOT / "tests" / "helm_render.go")
-        given = json.dumps({**merged, "Chart": chart})
-        text = run(go, "run", program, str(CHART), "one", given=given)
-    return [document for document in yaml.safe_load_all(text) if document]
+        command, given = (
+            [go, "run", program, str(chart), "one"],
+            json.dumps({**merged, "Chart": described}),
+        )
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
 
 
 def _over(value: object, other: object) -> object:
     if isinstance(value, dict) and isinstance(other, dict):
-        return value | other
+        both = {key: _over(inner, other.get(key)) for key, inner in value.items()}
+        return other | both
     return value if other is None else other
 
 
@@ -307,19 +322,25 @@ def by_kind(manifests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {manifest["kind"]: manifest for manifest in manifests}
 
 
-def test_helm_has_nothing_to_say() -> None:
-    run(tool("helm"), "lint", "--strict", str(CHART))
+def by_name(path: Path) -> str:
+    return path.name
 
 
-def test_the_chart_is_of_this_version() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == version()
+@pytest.mark.parametrize("chart", CHARTS, ids=by_name)
+def test_helm_has_nothing_to_say(chart: Path) -> None:
+    run(tool("helm"), "lint", "--strict", str(chart))
 
 
-def test_values_and_their_schema_have_the_same_keys() -> None:
+@pytest.mark.parametrize("chart", CHARTS, ids=by_name)
+def test_the_chart_is_of_this_version(chart: Path) -> None:
+    assert yaml.safe_load((chart / "Chart.yaml").read_text())["appVersion"] == version()
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=by_name)
+def test_values_and_their_schema_have_the_same_keys(chart: Path) -> None:
     """A key that one lacks is refused by Helm, or cannot be set."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((chart / "values.schema.json").read_text())
+    values = yaml.safe_load((chart / "values.yaml").read_text())
     assert set(values) == set(schema["properties"]) - {"global"}
     for key, value in values.items():
         found = schema["properties"][key]
@@ -328,10 +349,11 @@ def test_values_and_their_schema_have_the_same_keys() -> None:
             assert set(value) == set(found["properties"]), key
 
 
-def test_templates_use_values_that_there_are() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+@pytest.mark.parametrize("chart", CHARTS, ids=by_name)
+def test_templates_use_values_that_there_are(chart: Path) -> None:
+    values = yaml.safe_load((chart / "values.yaml").read_text())
     used = set()
-    for path in (CHART / "templates").iterdir():
+    for path in (chart / "templates").iterdir():
         used |= set(re.findall(r"\.Values((?:\.\w+)+)", path.read_text()))
     for name in used:
         value: Any = values
@@ -342,8 +364,13 @@ def test_templates_use_values_that_there_are() -> None:
 
 
 def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> None:
-    found = by_kind(rendered(tmp_path))
-    assert set(found) == {"StatefulSet", "Service", "NetworkPolicy"}
+    manifests = rendered(tmp_path)
+    found = by_kind(manifests)
+    assert set(found) == {"StatefulSet", "Service", "NetworkPolicy", "ServiceAccount"}
+    account = found["ServiceAccount"]
+    assert account["automountServiceAccountToken"] is False
+    assert found["StatefulSet"]["spec"]["template"]["spec"]["serviceAccountName"] == "one-syncret"
+    assert account["metadata"]["name"] == "one-syncret"
     spec = found["StatefulSet"]["spec"]
     pod = spec["template"]["spec"]
     assert spec["replicas"] == 1
@@ -360,8 +387,11 @@ def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> 
     (server,) = pod["containers"]
     assert server["args"][0] == "serve"
     assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(server)
-    ports = [port["port"] for port in found["Service"]["spec"]["ports"]]
-    assert ports == [7100, 7443] == [port["containerPort"] for port in server["ports"]]
+    services = {m["metadata"]["name"]: m["spec"] for m in manifests if m["kind"] == "Service"}
+    assert found["StatefulSet"]["spec"]["serviceName"] in services
+    ports = {name: [port["port"] for port in spec["ports"]] for name, spec in services.items()}
+    assert ports == {"one-syncret-mesh": [7100], "one-syncret-ingest": [7443]}
+    assert [port["containerPort"] for port in server["ports"]] == [7100, 7443]
     policy = found["NetworkPolicy"]["spec"]
     assert policy["policyTypes"] == ["Ingress"]
     assert [rule["ports"] for rule in policy["ingress"]] == [
@@ -371,7 +401,138 @@ def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> 
     labels = spec["template"]["metadata"]["labels"].items()
     for selector in (spec["selector"], policy["podSelector"]):
         assert selector["matchLabels"].items() <= labels
-    assert found["Service"]["spec"]["selector"].items() <= labels
+    assert all(spec["selector"].items() <= labels for spec in services.values())
+
+
+def test_the_chart_has_ipv6_and_each_ports_own_kind_of_service(tmp_path: Path) -> None:
+    values = {
+        "mesh": {"address": "[2001:db8::1]:7100", "type": "NodePort"},
+        "ingest": {"annotations": {"lb": "public"}},
+        "network": {"listen": "::", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6"]},
+    }
+    manifests = rendered(tmp_path, values)
+    services = {m["metadata"]["name"]: m for m in manifests if m["kind"] == "Service"}
+    mesh, ingest = services["one-syncret-mesh"], services["one-syncret-ingest"]
+    assert mesh["spec"]["type"] == "NodePort"
+    assert ingest["spec"]["type"] == "LoadBalancer"
+    assert "annotations" not in mesh["metadata"]
+    assert ingest["metadata"]["annotations"] == {"lb": "public"}
+    for service in services.values():
+        assert service["spec"]["ipFamilyPolicy"] == "PreferDualStack"
+        assert service["spec"]["ipFamilies"] == ["IPv6"]
+    (server,) = by_kind(manifests)["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    listening = [word for word in server["args"] if word.startswith("[")]
+    assert listening == ["[::]:7100", "[::]:7443"]
+
+
+def test_the_chart_takes_what_clusters_add(tmp_path: Path) -> None:
+    proxy = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    mounted = {"name": "csi", "mountPath": "/keys", "readOnly": True}
+    volume = {"name": "csi", "csi": {"driver": "secrets-store.csi.k8s.io"}}
+    values = {
+        "extraEnv": [proxy],
+        "extraVolumes": [volume],
+        "extraVolumeMounts": [mounted],
+        "serviceAccount": {"create": False, "name": "theirs"},
+    }
+    found = by_kind(rendered(tmp_path, values))
+    assert "ServiceAccount" not in found
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "theirs"
+    assert volume in pod["volumes"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert proxy in container["env"]
+        assert mounted in container["volumeMounts"]
+
+
+MONITORED = {
+    "admin": {"port": 7444},
+    "monitoring": {
+        "serviceMonitor": True,
+        "prometheusRule": True,
+        "tlsSecret": "scrape",
+        "serverName": "alpha.example.org",
+        "labels": {"release": "prometheus"},
+    },
+}
+
+
+def test_the_chart_has_prometheus_operators_resources_and_the_rules_of_one_file(
+    tmp_path: Path,
+) -> None:
+    manifests = rendered(tmp_path, MONITORED)
+    found = by_kind(manifests)
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "syncret.rules.yml").read_text())
+    assert found["PrometheusRule"]["spec"] == rules
+    monitor = found["ServiceMonitor"]
+    for manifest in (monitor, found["PrometheusRule"]):
+        assert manifest["metadata"]["labels"]["release"] == "prometheus"
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    matched = [
+        m for m in manifests if m["kind"] == "Service" and wanted <= m["metadata"]["labels"].items()
+    ]
+    assert [m["metadata"]["name"] for m in matched] == ["one-syncret-admin"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["path"]) == ("https", "/metrics")
+    assert endpoint["port"] in [port["name"] for port in matched[0]["spec"]["ports"]]
+    tls = endpoint["tlsConfig"]
+    assert tls["serverName"] == "alpha.example.org"
+    secrets = (tls["ca"]["secret"], tls["cert"]["secret"], tls["keySecret"])
+    assert [secret["key"] for secret in secrets] == [
+        "admin.crt",
+        "prometheus.crt",
+        "prometheus.key",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("without", "named"),
+    [("admin", "admin.port"), ("monitoring", "monitoring.tlsSecret")],
+)
+def test_a_service_monitor_that_could_ask_nothing_is_refused(
+    tmp_path: Path, without: str, named: str
+) -> None:
+    values = {**MONITORED, without: {"port": 0} if without == "admin" else {"serviceMonitor": True}}
+    done = rendering(tmp_path, values, CHART)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+OWNED = {
+    "invitation": {"url": "https://alpha.example.org:7443/study.invitation#" + "0" * 64},
+    "table": {"volume": {"persistentVolumeClaim": {"claimName": "stays"}}},
+}
+
+
+@pytest.mark.parametrize("agree", [False, True])
+def test_an_owners_job_sends_nothing_without_consent(tmp_path: Path, agree: bool) -> None:
+    found = by_kind(rendered(tmp_path, {**OWNED, "agree": agree}, OWNER_CHART))
+    assert set(found) == {"Job", "PersistentVolumeClaim"}
+    assert found["PersistentVolumeClaim"]["metadata"]["annotations"] == {
+        "helm.sh/resource-policy": "keep"
+    }
+    pod = found["Job"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    (owner,) = pod["containers"]
+    assert owner["image"] == f"syncret-owner:{version()}"
+    assert owner["securityContext"]["readOnlyRootFilesystem"] is True
+    joins = [line for line in owner["command"][-1].splitlines() if "syncret join" in line]
+    assert [("--yes" in line, "--check" in line) for line in joins] == [(agree, not agree)]
+    assert found["Job"]["metadata"]["name"].endswith("-join" if agree else "-check")
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["table"]["persistentVolumeClaim"] == {"claimName": "stays"}
+    mounted = {mount["name"]: mount for mount in owner["volumeMounts"]}
+    assert set(mounted) == set(volumes)
+    assert mounted["table"]["readOnly"] is True
+
+
+def test_an_owners_job_without_a_table_or_an_invitation_is_refused(tmp_path: Path) -> None:
+    for missing in OWNED:
+        given = {key: value for key, value in OWNED.items() if key != missing}
+        done = rendering(tmp_path, given, OWNER_CHART)
+        assert done.returncode != 0
+        assert f"{missing}." in done.stderr
 
 
 def test_the_chart_has_the_operators_port_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -38,3 +38,22 @@ capabilities:
 {{- define "syncret.probe" -}}
 ["python", "-c", "import http.client, socket, sys; s = socket.socket(socket.AF_UNIX); s.settimeout(10); s.connect('/var/lib/syncret/server/admin.sock'); c = http.client.HTTPConnection('server'); c.sock = s; c.request('GET', '/{{ . }}'); sys.exit(c.getresponse().status != 200)"]
 {{- end -}}
+
+{{- define "syncret.families" -}}
+{{- with .Values.network.ipFamilyPolicy }}
+  ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.network.ipFamilies }}
+  ipFamilies:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end -}}
+
+{{/* An address to listen at: IPv6 in brackets. */}}
+{{- define "syncret.listen" -}}
+{{- if contains ":" .Values.network.listen }}[{{ .Values.network.listen }}]{{ else }}{{ .Values.network.listen }}{{ end -}}
+{{- end -}}
+
+{{- define "syncret.account" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "syncret.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
