@@ -13,6 +13,7 @@ a file.
 
 import contextlib
 import datetime
+import os
 import secrets
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from parties.foundation.errors import (
     CertificateError,
     CertificateExpired,
     CertificateNotYetValid,
+    OutsideKeyError,
     StoreError,
 )
 from parties.foundation.untrusted_text import certificate_from_der, certificate_from_pem
@@ -96,8 +98,32 @@ def authority_bytes(files: CertificateFiles) -> bytes:
 
 
 def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
-    """Returns the private key in a PEM file. Raises CertificateError."""
-    data = read_private(path, "private key", "a PEM file")
+    """Returns the private key in a PEM file.
+
+    Raises CertificateError; OutsideKeyError where the path is a link to a file that another program keeps.
+    """
+    try:
+        return parse_key(read_private(path, "private key", "a PEM file"), path)
+    except OutsideKeyError:
+        raise
+    except CertificateError as error:
+        raise _of_outside(path, error) from error
+
+
+def is_outside(path: Path) -> bool:
+    """True if a private key's path is a link to a file that another program keeps (`parties.identity.held_key`)."""
+    return path.is_symlink()
+
+
+def _of_outside(path: Path, error: CertificateError) -> CertificateError:
+    """Returns the error, or for a key outside what its operator can cure."""
+    if not is_outside(path):
+        return error
+    return OutsideKeyError(f"{error} ({path} is a link to {os.readlink(path)})")
+
+
+def parse_key(data: bytes, path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
+    """Returns the private key in a PEM text; errors call it ``path``. Raises CertificateError."""
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
@@ -154,9 +180,8 @@ def load_identity(files: CertificateFiles) -> LocalIdentity:
                 "expected a valid one (is this machine's clock right?)"
             )
     if key.public_key() != certificate.public_key():
-        raise CertificateError(
-            f"{files.key}: not the key of {files.cert}; expected its private key"
-        )
+        other = f"{files.key}: not the key of {files.cert}; expected its private key"
+        raise _of_outside(files.key, CertificateError(other))
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
@@ -234,7 +259,9 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
         context.load_verify_locations(files.ca)
         context.load_cert_chain(files.cert, files.key)
     except (ssl.SSLError, OSError) as error:
-        raise CertificateError(f"{files.cert}: OpenSSL does not take it: {error}") from error
+        raise _of_outside(
+            files.key, CertificateError(f"{files.cert}: OpenSSL does not take it: {error}")
+        ) from error
     return context
 
 

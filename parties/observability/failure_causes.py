@@ -24,6 +24,7 @@ from parties.foundation.errors import (
     FrameTransportError,
     IngestError,
     NotEnrolled,
+    OutsideKeyError,
     StoreIncompatible,
     StudyReleased,
     SubmitError,
@@ -51,6 +52,8 @@ class Cause(enum.StrEnum):
     DATABASE = "database"
     COMPUTE = "compute"
     PACKAGE = "package"
+    KEY = "key"
+    """A key outside of the server's folder is not there, or is another one."""
     CLOCK = "clock"
     KILLED = "killed"
     STOPPED = "stopped"
@@ -89,6 +92,7 @@ CURES: Mapping[Cause, Cure] = {
     Cause.DATABASE: Cure.OPERATOR,
     Cause.COMPUTE: Cure.OPERATOR,
     Cause.PACKAGE: Cure.OPERATOR,
+    Cause.KEY: Cure.OPERATOR,
     Cause.CLOCK: Cure.OPERATOR,
     Cause.OTHER: Cure.OPERATOR,
     # The out-of-memory killer may come again or not; finished work is in the store.
@@ -183,6 +187,7 @@ _OF_SQLSTATE: Mapping[str, Cause] = {
 _OF_CLASS: tuple[tuple[type[BaseException], Cause], ...] = (
     (StudyReleased, Cause.DECISION),
     (StoreIncompatible, Cause.DAMAGED),
+    (OutsideKeyError, Cause.KEY),
     (CertificateNotYetValid, Cause.CLOCK),
     (CertificateExpired, Cause.EXPIRED),
     (TooFewClients, Cause.TOO_FEW),

@@ -225,9 +225,15 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    folder: Path, *options: str, environment: Mapping[str, str] | None = None
+    folder: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[Path], object] = lambda folder: None,
 ) -> Iterator[Cluster]:
-    """Three services that run, and end with the block; each may have a clock of its own, in a file."""
+    """Three services that run, and end with the block; each may have a clock of its own, in a file.
+
+    `prepare` is called with each one's folder before it starts.
+    """
     Authority.make(folder / "authority", 10)
     for name in OWNERS:
         (folder / name).mkdir()
@@ -237,6 +243,7 @@ def cluster(
     identities = make_identities(folder)
     serves = []
     for identity in identities:
+        prepare(identity)
         clock = folder / f"{identity.name}.clock"
         clock.write_text("0")
         # A server keeps its registry, whichever test has started it again.

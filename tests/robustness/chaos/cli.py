@@ -38,11 +38,13 @@ def chaos(seeds: int, first: int, jobs: int, keep: Path | None, *, as_json: bool
     status is 1 where a study is not finished with a passing audit.
     """
     outcomes = list[ChaosOutcome]()
-    with tempfile.TemporaryDirectory(prefix="chaos-") as place:
-        with progress_bar(seeds, "studies") as bar:
-            for outcome in _played(range(first, first + seeds), keep or Path(place), jobs):
-                outcomes.append(outcome)
-                bar.done()
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-") as place,
+        progress_bar(seeds, "studies") as bar,
+    ):
+        for outcome in _played(range(first, first + seeds), keep or Path(place), jobs):
+            outcomes.append(outcome)
+            bar.done()
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     if as_json:
         document = {"ok": not wrong, "studies": [asdict(outcome) for outcome in outcomes]}
@@ -51,7 +53,9 @@ def chaos(seeds: int, first: int, jobs: int, keep: Path | None, *, as_json: bool
         click.echo(markdown_table(HEADS, [row_of(outcome) for outcome in outcomes]))
         for outcome in wrong:
             click.echo("\n".join([f"seed {outcome.seed}: {outcome.wrong}", *outcome.log]))
-        click.echo(f"{len(outcomes)} studies, {len(wrong)} that came out otherwise than they should")
+        click.echo(
+            f"{len(outcomes)} studies, {len(wrong)} that came out otherwise than they should"
+        )
     if wrong:
         sys.exit(1)
 

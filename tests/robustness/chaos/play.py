@@ -37,7 +37,12 @@ LIMIT_S = 420.0
 """Largest time for one stage; a machine that does other work takes its time."""
 _LOOK_S = 0.1
 _OWNER_TRIES = 30
-_SETTINGS = {"rounds": script.ROUNDS, "receive_s": 15.0, "submit_s": 30.0}
+_SETTINGS = {
+    "rounds": script.ROUNDS,
+    "expected": "3\nminimum = 3\nwait_s = 7200.0",
+    "receive_s": 15.0,
+    "submit_s": 30.0,
+}
 _OVER = ("failed", "cancelled")
 
 
@@ -92,9 +97,7 @@ def play(seed: int, folder: Path, faults: Sequence[Fault] | None = None) -> Chao
     missed = tuple(str(fault) for fault in study.left)
     restarts = sum(len(host.codes) for host in study.hosts)
     log = tuple(study.log)
-    return ChaosOutcome(
-        seed, wrong, seconds, missed, study.approvals, restarts, study.tries, log
-    )
+    return ChaosOutcome(seed, wrong, seconds, missed, study.approvals, restarts, study.tries, log)
 
 
 @dataclass
