@@ -30,6 +30,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from parties.config import NAME_PATTERN, CertificateFiles
 from parties.crypto.hpke import SealKey, SealTo, read_private
 from parties.crypto.pinned_key import PinnedKey
+from parties.crypto.pkcs11_key import TokenKey, uri_of
 from parties.foundation.errors import (
     CertificateError,
     CertificateExpired,
@@ -123,7 +124,13 @@ def _of_outside(path: Path, error: CertificateError) -> CertificateError:
 
 
 def parse_key(data: bytes, path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
-    """Returns the private key in a PEM text; errors call it ``path``. Raises CertificateError."""
+    """Returns the private key in a PEM text; errors call it ``path``. Raises CertificateError, ExtraMissing."""
+    try:
+        uri = uri_of(data)
+    except ValueError as error:
+        raise CertificateError(f"{path}: {error}; expected the URI of a PKCS#11 key") from error
+    if uri is not None:
+        return TokenKey(uri, path)
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
@@ -255,10 +262,17 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         # Connections are never resumed, and two tickets are as large as the rest of a handshake.
         context.num_tickets = 0
+    # A token's module is begun by this first: it takes no second one beside OpenSSL's.
+    in_token = isinstance(load_key(files.key), TokenKey)
     try:
         context.load_verify_locations(files.ca)
         context.load_cert_chain(files.cert, files.key)
     except (ssl.SSLError, OSError) as error:
+        if in_token:
+            raise OutsideKeyError(
+                f"{files.key}: OpenSSL does not reach the PKCS#11 token ({error}); expected its pkcs11-provider, which "
+                "OPENSSL_CONF names"
+            ) from error
         raise _of_outside(
             files.key, CertificateError(f"{files.cert}: OpenSSL does not take it: {error}")
         ) from error

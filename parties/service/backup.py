@@ -52,6 +52,7 @@ _MANIFEST, _FOLDER, _KEYS, _REGISTER = "manifest.json", "folder", "keys", "regis
 _BACKUP_TRIES, _BACKUP_PAUSE_S = 5, 1.0
 KEY_ENDINGS = (".key", ".seal", ".p12", ".backup-key")
 """Endings of the names of files with private keys."""
+_SERVICE_KEY = "keys/own.key"
 _MAX_MANIFEST = 1 << 24
 _CHUNK = 1 << 20
 
@@ -383,7 +384,8 @@ def _ended_runs(
 ) -> list[BackedUpStore]:
     """Returns the runs that have ended since the backup.
 
-    Raises StoreError if all runs have ended, and, unless ``behind``, if one was charged more since.
+    Raises StoreError if all runs have ended, and nothing but runs is in it, and, unless ``behind``, if one
+    was charged more since.
     """
     if not register.exists():
         return []
@@ -402,13 +404,19 @@ def _ended_runs(
                 "restored, its ledger would know less than was released. Expected a newer backup; or, where the two "
                 "other servers still have their folders, --behind: the ledger is brought up to theirs when they meet",
             )
-    if over and len(over) == len(manifest.stores):
+    if over and len(over) == len(manifest.stores) and not _is_of_service(manifest):
         raise StoreError(
             file,
             f"all runs of the backup of {manifest.made_at} have ended since (by {register}): their shares were deleted "
             "and stay so. Transcripts and results are where the runs were; expected no restore of them",
         )
     return over
+
+
+def _is_of_service(manifest: Manifest) -> bool:
+    """True if a backup has a service's own key, or its link, and so more than the runs in it."""
+    contents = manifest.contents
+    return contents is not None and _SERVICE_KEY in (*contents.private_keys, *contents.outside)
 
 
 def _scrub(folder: Path, kept: BackedUpStore) -> None:

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from parties.config import Address, CertificateFiles
 from parties.crypto.pinned_key import PinnedKey
+from parties.crypto.pkcs11_key import TokenKey, uri_pem
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.foundation.untrusted_text import certificate_from_der
 from parties.identity.held_key import HeldKey
@@ -362,8 +363,18 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 def link_key(link: Path, file: Path) -> None:
     """Makes ``link`` lead to the key in a file outside; the same link may be there.
 
-    Raises CertificateError, StoreError.
+    Where ``file`` is the URI of a key in a PKCS#11 token, the URI is kept in its place. Raises CertificateError,
+    StoreError.
     """
+    if (uri := str(file)).startswith("pkcs11:"):
+        try:
+            pem = uri_pem(uri)
+        except ValueError as error:
+            raise CertificateError(f"{uri}: {error}") from error
+        if not link.exists() or link.read_bytes() != pem:
+            TokenKey(uri, link)
+            write_new(link, pem, secret=True)
+        return
     signing_key(file)
     target = str(file.absolute())
     if os.path.lexists(link):

@@ -29,14 +29,16 @@ OWNERS = ("north", "south", "west")
 LIMIT_S = 90.0
 
 
-def make_identities(folder: Path, servers: tuple[str, ...] = SERVERS) -> list[Path]:
-    """Services' folders, made and joined; with free ports of this machine."""
+def make_identities(
+    folder: Path, servers: tuple[str, ...] = SERVERS, *, keys: Mapping[str, Path] | None = None
+) -> list[Path]:
+    """Services' folders, made and joined; with free ports of this machine. Some `keys` may be outside."""
     ports, folders, files = iter(free_ports(2 * len(servers))), [], []
     for name in servers:
         ends = [Address("127.0.0.1", next(ports)) for _ in range(2)]
         folders.append(folder / name)
         folders[-1].mkdir(mode=0o700)
-        create_identity(folders[-1], name, *ends)
+        create_identity(folders[-1], name, *ends, key_file=(keys or {}).get(name))
         files.append(folders[-1] / f"{name}.server")
     for own in folders:
         join_servers(own, files)
@@ -50,6 +52,8 @@ class Serve:
     folder: Path
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    sources: Path = ROOT
+    """Of the version that runs."""
     process: "subprocess.Popen[str] | None" = None
 
     @property
@@ -68,11 +72,11 @@ class Serve:
                     str(self.folder),
                     *self.options,
                 ],
-                cwd=ROOT,
+                cwd=self.sources,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.environment},
+                env={**os.environ, "PYTHONPATH": str(self.sources), **self.environment},
                 text=True,
             )
 
@@ -228,11 +232,12 @@ def cluster(
     folder: Path,
     *options: str,
     environment: Mapping[str, str] | None = None,
-    prepare: Callable[[Path], object] = lambda folder: None,
+    keys: Mapping[str, Path] | None = None,
+    sources: Path = ROOT,
 ) -> Iterator[Cluster]:
     """Three services that run, and end with the block; each may have a clock of its own, in a file.
 
-    `prepare` is called with each one's folder before it starts.
+    Some `keys` may be outside; `sources` are those of another version.
     """
     Authority.make(folder / "authority", 10)
     for name in OWNERS:
@@ -240,10 +245,9 @@ def cluster(
         ensure_join_request(
             name, keys=folder / name / "tls", path=folder / name / f"{name}.request"
         )
-    identities = make_identities(folder)
+    identities = make_identities(folder, keys=keys)
     serves = []
     for identity in identities:
-        prepare(identity)
         clock = folder / f"{identity.name}.clock"
         clock.write_text("0")
         # A server keeps its registry, whichever test has started it again.
@@ -251,7 +255,8 @@ def cluster(
             "CLOCK_FILE": str(clock),
             "SYNCRET_REGISTER": str(folder / f"{identity.name}.register"),
         }
-        serves.append(Serve(identity, options, {**places, **(environment or {})}))
+        given = {**places, **(environment or {})}
+        serves.append(Serve(identity, options, given, sources))
     made = Cluster(folder, serves)
     try:
         made.start()

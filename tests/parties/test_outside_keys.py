@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509 import load_der_x509_certificate
 
-from parties.config import Address, CertificateFiles
+from parties.config import CertificateFiles
 from parties.crypto.encrypted_file import EncryptingWriter, PassphraseWrapper
 from parties.crypto.hpke import read_private
 from parties.crypto.pinned_key import PinnedKey
@@ -24,14 +24,13 @@ from parties.foundation.errors import CertificateError, OutsideKeyError, StoreEr
 from parties.identity import tls
 from parties.identity.held_key import HeldKey
 from parties.identity.tls import load_identity, load_key, private_pem
-from parties.local.children import free_ports
 from parties.observability.failure_causes import CURES, Cause, Cure, cause_of
 from parties.service import rotation
 from parties.service.backup import FORM, back_up, restore
-from parties.service.identity import KEYS, ServiceIdentity, create_identity, join_servers
+from parties.service.identity import KEYS, ServiceIdentity, create_identity
 from parties.service.key_changes import KeyChanges
 from parties.service.study_intake import new_card
-from tests.parties.serving import SERVERS, Cluster, cluster
+from tests.parties.serving import Cluster, cluster, make_identities
 from tests.until import process_of
 
 OPENER = PassphraseWrapper("a passphrase of some words")
@@ -148,18 +147,7 @@ def test_a_key_of_another_program_may_be_its_groups(
 
 def services(folder: Path, key: Ed25519PrivateKey) -> list[Path]:
     """Three services' folders; alpha's key is outside."""
-    ports, folders, files = iter(free_ports(6)), [], []
-    for name in SERVERS:
-        ends = [Address("127.0.0.1", next(ports)) for _ in range(2)]
-        own = folder / name
-        own.mkdir(mode=0o700)
-        outside = write_key(folder / "outside.pem", key) if name == "alpha" else None
-        create_identity(own, name, *ends, key_file=outside)
-        folders.append(own)
-        files.append(own / f"{name}.server")
-    for own in folders:
-        join_servers(own, files)
-    return folders
+    return make_identities(folder, keys={"alpha": write_key(folder / "outside.pem", key)})
 
 
 def test_a_service_of_a_key_outside_has_links_and_reads_its_file_when_it_signs_alone(
@@ -325,16 +313,10 @@ def _restored(tmp_path: Path, entries: list[tuple[str, str]]) -> None:
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[Cluster]:
-    """Three services; gamma's key is outside before they start."""
-
-    def outside(folder: Path) -> None:
-        if folder.name == "gamma":
-            own = folder / KEYS / "own.key"
-            (tmp_path / "secrets").mkdir()
-            own.rename(tmp_path / "secrets" / "gamma.key")
-            own.symlink_to(tmp_path / "secrets" / "gamma.key")
-
-    with cluster(tmp_path, prepare=outside) as made:
+    """Three services; gamma's key is outside."""
+    (tmp_path / "secrets").mkdir()
+    outside = write_key(tmp_path / "secrets" / "gamma.key", Ed25519PrivateKey.generate())
+    with cluster(tmp_path, keys={"gamma": outside}) as made:
         yield made
 
 

@@ -137,6 +137,8 @@ class ChaosStudy:
             if number < len(OWNERS) - 1:
                 self._faults_of(script.ONE_OWNER + number)
         self._stage = FIRST_ROUND
+        # Rounds take a while, as between hosts far apart, so that faults find them.
+        self.around.network.lag()
         self._wait(lambda: self._states() == {"finished"} and not self._due, "finished")
         self._wait(self._are_alone, "without processes")
         self._check_result()
@@ -365,7 +367,7 @@ class ChaosStudy:
     def _lose(self, host: Host, fault: Fault) -> bool:
         """Loses a folder, and restores it later; not while nothing of it is to be lost any more."""
         backup = self._backups.get(host.name)
-        if backup is None or self._seen.get(host.name) == "finished":
+        if backup is None or "finished" in self._states():
             return False
         host.lose()
 
