@@ -32,7 +32,7 @@ from parties.foundation.errors import (
 )
 from parties.foundation.exit_codes import Status, TooFewClients, describe
 from parties.foundation.process import SERVER_PACKAGES
-from protocols.errors import ChannelError
+from protocols.errors import ChannelError, OtherVersion
 
 MOST_DETAIL = 1 << 31
 
@@ -54,6 +54,8 @@ class Cause(enum.StrEnum):
     PACKAGE = "package"
     KEY = "key"
     """A key outside of the server's folder is not there, or is another one."""
+    VERSION = "version"
+    """Another server has another version, as while they are upgraded one by one."""
     CLOCK = "clock"
     KILLED = "killed"
     STOPPED = "stopped"
@@ -93,6 +95,7 @@ CURES: Mapping[Cause, Cure] = {
     Cause.COMPUTE: Cure.OPERATOR,
     Cause.PACKAGE: Cure.OPERATOR,
     Cause.KEY: Cure.OPERATOR,
+    Cause.VERSION: Cure.OPERATOR,
     Cause.CLOCK: Cure.OPERATOR,
     Cause.OTHER: Cure.OPERATOR,
     # The out-of-memory killer may come again or not; finished work is in the store.
@@ -188,6 +191,7 @@ _OF_CLASS: tuple[tuple[type[BaseException], Cause], ...] = (
     (StudyReleased, Cause.DECISION),
     (StoreIncompatible, Cause.DAMAGED),
     (OutsideKeyError, Cause.KEY),
+    (OtherVersion, Cause.VERSION),
     (CertificateNotYetValid, Cause.CLOCK),
     (CertificateExpired, Cause.EXPIRED),
     (TooFewClients, Cause.TOO_FEW),

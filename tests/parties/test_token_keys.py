@@ -124,8 +124,8 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "tokens").mkdir()
     (folder / "softhsm.conf").write_text(f"directories.tokendir = {folder}/tokens\n")
     (folder / "openssl.cnf").write_text(
-        "openssl_conf = init\n[init]\nproviders = both\n[both]\ndefault = default\npkcs11 = pkcs11\n"
-        f"[default]\nactivate = 1\n[pkcs11]\nmodule = {provider}\nactivate = 1\n"
+        "openssl_conf = init\n[init]\nproviders = all\n[all]\ndefault = built-in\npkcs11 = token\n"
+        f"[built-in]\nactivate = 1\n[token]\nmodule = {provider}\nactivate = 1\n"
         "pkcs11-module-quirks = no-deinit no-operation-state\n"
     )
     (folder / "pin").write_text("1234\n")

