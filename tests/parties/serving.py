@@ -76,9 +76,12 @@ class Serve:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(self.sources), **self.environment},
+                env={**os.environ, "PYTHONPATH": self._paths(), **self.environment},
                 text=True,
             )
+
+    def _paths(self) -> str:
+        return os.pathsep.join([str(self.sources), os.environ.get("PYTHONPATH", "")])
 
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None

@@ -139,11 +139,12 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         opened = pkcs11.lib(module).get_token(token_label="syncret").open(user_pin="1234", rw=True)
         curve = b"\x13\x0cedwards25519"  # a printable string, by PKCS #11 3.0
         with opened as session:
-            for name in ("own", "next"):
+            # The provider finds a private key's public half by its id.
+            for number, name in enumerate(("own", "next")):
                 parameters = session.create_domain_parameters(
                     pkcs11.KeyType.EC_EDWARDS, {pkcs11.Attribute.EC_PARAMS: curve}, local=True
                 )
-                parameters.generate_keypair(store=True, label=name)
+                parameters.generate_keypair(store=True, label=name, id=bytes([number + 1]))
         yield folder
 
 
