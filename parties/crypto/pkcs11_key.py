@@ -117,11 +117,9 @@ class TokenKey(Ed25519PrivateKey):
         """Returns the key's handle in the token, and the public key. Raises OutsideKeyError."""
         import pkcs11
 
-        name = self._attributes["object"]
+        kinds = (pkcs11.ObjectClass.PRIVATE_KEY, pkcs11.ObjectClass.PUBLIC_KEY)
         try:
-            of = {"label": name}
-            private = self._session.get_key(pkcs11.ObjectClass.PRIVATE_KEY, **of)
-            public = self._session.get_key(pkcs11.ObjectClass.PUBLIC_KEY, **of)
+            private, public = (self._object(kind) for kind in kinds)
             point = bytes(public[pkcs11.Attribute.EC_POINT])
             # By the standard it is a DER octet string; some tokens have the bare bytes.
             if len(point) != _POINT_BYTES:
@@ -129,6 +127,21 @@ class TokenKey(Ed25519PrivateKey):
             return private, Ed25519PublicKey.from_public_bytes(point)
         except (pkcs11.PKCS11Error, ValueError, IndexError) as error:
             raise self._error(error) from error
+
+    def _object(self, kind: Any) -> Any:
+        """Returns the key's one object of a kind in the token. Raises ValueError, PKCS11Error."""
+        import pkcs11
+
+        wanted = {
+            pkcs11.Attribute.CLASS: kind,
+            pkcs11.Attribute.LABEL: self._attributes["object"],
+            # OpenSSL's provider keeps copies of its own beside the token's.
+            pkcs11.Attribute.TOKEN: True,
+        }
+        found = list(self._session.get_objects(wanted))
+        if len(found) != 1:
+            raise ValueError(f"it has {len(found)} of them")
+        return found[0]
 
     def _error(self, error: Exception) -> OutsideKeyError:
         what = str(error) or type(error).__name__
