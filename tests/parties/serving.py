@@ -236,11 +236,12 @@ def cluster(
     *options: str,
     environment: Mapping[str, str] | None = None,
     keys: Mapping[str, Path] | None = None,
+    databases: Mapping[str, str] | None = None,
     sources: Path = ROOT,
 ) -> Iterator[Cluster]:
     """Three services that run, and end with the block; each may have a clock of its own, in a file.
 
-    Some `keys` may be outside; `sources` are those of another version.
+    Some `keys` may be outside, and `databases` on PostgreSQL; `sources` are those of another version.
     """
     Authority.make(folder / "authority", 10)
     for name in OWNERS:
@@ -258,6 +259,8 @@ def cluster(
             "CLOCK_FILE": str(clock),
             "SYNCRET_REGISTER": str(folder / f"{identity.name}.register"),
         }
+        if databases is not None:
+            places["SYNCRET_DATABASE"] = databases[identity.name]
         given = {**places, **(environment or {})}
         serves.append(Serve(identity, options, given, sources))
     made = Cluster(folder, serves)
