@@ -7,6 +7,7 @@ ProtocolError
 |   +-- ReceiveTimeout        a peer is connected and silent
 |   +-- PeerClosed            a peer closed the connection or broke it
 +-- ProtocolViolation         a peer sent what the protocol does not allow
+|   +-- OtherVersion          a peer has another version of the program or of its messages
 +-- CheckFailed               a consistency check between the parties did not hold
 """
 
@@ -45,6 +46,10 @@ class ProtocolViolation(ProtocolError):
     def __init__(self, message: str, pid: int) -> None:
         super().__init__(message)
         self.pid = pid
+
+
+class OtherVersion(ProtocolViolation):
+    """A peer has another version of the program or of its messages, as while servers are upgraded one by one."""
 
 
 class CheckFailed(ProtocolError):

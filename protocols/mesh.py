@@ -29,7 +29,13 @@ from typing import Any, NoReturn, Protocol, TypeVar, cast
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from protocols.errors import ConfigurationError, ConnectTimeout, PeerClosed, ProtocolViolation
+from protocols.errors import (
+    ConfigurationError,
+    ConnectTimeout,
+    OtherVersion,
+    PeerClosed,
+    ProtocolViolation,
+)
 
 T = TypeVar("T")
 Connections = dict[int, ssl.SSLSocket]
@@ -380,8 +386,8 @@ class Mesh:
             stack.pop_all()
         return connection
 
-    def _other_version(self, peer: int, theirs: str) -> ProtocolViolation:
-        return ProtocolViolation(
+    def _other_version(self, peer: int, theirs: str) -> OtherVersion:
+        return OtherVersion(
             f"party {peer} ({self._tls.names[peer]}) has another version of syncret: {theirs}; here "
             f"{self._greeter.version}. Expected the same one at all three servers",
             peer,

@@ -114,6 +114,11 @@ class TranscriptAttempt:
         return last.kind == "seal" and last.record["reason"] == END
 
     @property
+    def releases(self) -> bool:
+        """True if the attempt charged or opened something."""
+        return any(self.of("ledger", "opened"))
+
+    @property
     def idle(self) -> bool:
         """True if the attempt met no peer, charged nothing and opened nothing."""
         done = ("sent", "received", "client", "step", "ledger", "opened")

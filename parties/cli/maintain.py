@@ -100,8 +100,13 @@ def _contents_lines(contents: BackupContents) -> list[str]:
     count, shown = len(contents.private_keys), contents.private_keys[:_KEYS_SHOWN]
     names = ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "")
     keys = f"{count} ({names})" if count else "none in it: keep a copy of them elsewhere (--keys)"
+    outside = ", ".join(contents.outside[:_KEYS_SHOWN])
+    links = [f"  keys outside, of which it has the links alone: {outside}"] if outside else []
+    if links and not count:
+        keys = "none in it"
     return [
         f"  private keys: {keys}",
+        *links,
         f"  the service's database: {'in it' if contents.database else 'not in it'}",
         f"  the release registry: {'in it' if contents.register else 'not in it'}",
         f"  {contents.files} files, {contents.size / 1e6:.1f} MB; whoever opens the backup has all of this",

@@ -177,18 +177,34 @@ def serve(
     required=True,
     help="Where data owners reach it.",
 )
+@click.option(
+    "--key",
+    "key_file",
+    type=_PATH,
+    default=None,
+    metavar="FILE",
+    help="The server's key (Ed25519, PEM), where another program keeps it outside; by default one is made.",
+)
 @folder_option
 @click.option("--out", type=_PATH, default=None, help="The file; by default NAME.server, here.")
 @common_options
 def init_command(
-    name: str, mesh: Address, ingest: Address, folder: Path, out: Path | None, as_json: bool
+    name: str,
+    mesh: Address,
+    ingest: Address,
+    *,
+    key_file: Path | None,
+    folder: Path,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """On a server's own host: make its key, and NAME.server for the operators of the two others.
 
-    Once for all studies. Called again it makes the file anew, with the same key and the addresses that are given.
+    Once for all studies. Called again it makes the file anew, with the same key and the addresses that are given. With
+    --key, the folder has a link to the file, which Vault's agent or Kubernetes may write, and not the key.
     """
     make_private(folder)
-    made = create_identity(folder, name, mesh, ingest)
+    made = create_identity(folder, name, mesh, ingest, key_file=key_file)
     path = out or Path(f"{name}.server")
     write_atomic(path, (folder / f"{name}.server").read_bytes())
     if as_json:
@@ -246,6 +262,14 @@ def join_command(files: tuple[Path, ...], folder: Path, as_json: bool) -> None:
     is_flag=True,
     help="Take this server's announcement back; with NAME what was confirmed here of another's.",
 )
+@click.option(
+    "--key",
+    "key_file",
+    type=_PATH,
+    default=None,
+    metavar="FILE",
+    help="This server's new key, where another program keeps it; the former file stays until its studies have ended.",
+)
 @folder_option
 @common_options
 def rotate_command(
@@ -254,6 +278,7 @@ def rotate_command(
     *,
     new_file: Path | None,
     withdraw: bool,
+    key_file: Path | None,
     folder: Path,
     as_json: bool,
 ) -> None:
@@ -263,6 +288,8 @@ def rotate_command(
     WORDS. The new key is at work from the next study once both have; studies go on with the key that they began with.
     The services run meanwhile.
     """
+    if key_file is not None and (name is not None or withdraw):
+        raise click.UsageError("--key goes with this server's own new key, and with nothing else")
     if name is not None and not withdraw:
         _confirm_key(name, words, new_file=new_file, folder=folder, as_json=as_json)
         return
@@ -285,7 +312,7 @@ def rotate_command(
         text = there if withdrawn else "nothing was announced"
         print_json({"withdrawn": withdrawn}) if as_json else say(text)
         return
-    made = announce(identity, new_key=True)
+    made = announce(identity, new_key=True, key_file=key_file)
     if as_json:
         print_json({"key": made.server.key, **_public(made.server)})
         return

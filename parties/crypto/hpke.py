@@ -36,15 +36,20 @@ _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\s*", re.DOT
 
 
 def read_private(path: Path, what: str, expected: str) -> bytes:
-    """Reads a private file. Raises CertificateError if it is unreadable, or readable for other users."""
+    """Reads a private file. Raises CertificateError if it is unreadable, or readable for other users.
+
+    The group may read a file of another user's: a program that writes it for this one, as Kubernetes does, has no other
+    way than the group.
+    """
     try:
         with path.open("rb") as file:
-            mode, data = os.fstat(file.fileno()).st_mode & 0o777, file.read()
+            found, data = os.fstat(file.fileno()), file.read()
     except OSError as error:
         raise CertificateError(
             f"{path}: {what} cannot be read: {error.strerror or error}; expected {expected}"
         ) from error
-    if mode & 0o077:
+    mode = found.st_mode & 0o777
+    if mode & (0o077 if found.st_uid == os.geteuid() else 0o037):
         raise CertificateError(
             f"{path}: others may read it (mode {mode:o}); expected 600, as after: chmod 600 {path}"
         ) from PermissionError(errno.EPERM, os.strerror(errno.EPERM))

@@ -5,6 +5,7 @@ Messages may name files, keys, clients, parties and sizes; they never hold a row
     PartyError
     +-- ConfigError             a config file, or a value in it
     +-- CertificateError        a certificate or key: missing, of the wrong authority or the wrong name
+    |   +-- OutsideKeyError     a key that another program keeps: missing, half written, another one
     |   +-- CertificateNotYetValid  not valid yet, by this host's clock
     |   +-- CertificateExpired  not valid any more, by this host's clock
     +-- SealError               a sealed part of a submission that does not open
@@ -56,6 +57,10 @@ class ConfigError(PartyError):
 
 class CertificateError(PartyError):
     """An unusable certificate, key or authority, of this side or of the peer."""
+
+
+class OutsideKeyError(CertificateError):
+    """A key that another program or device keeps is not there, or is another one; its operator cures that alone."""
 
 
 class CertificateNotYetValid(CertificateError):

@@ -13,6 +13,7 @@ a file.
 
 import contextlib
 import datetime
+import os
 import secrets
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +30,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from parties.config import NAME_PATTERN, CertificateFiles
 from parties.crypto.hpke import SealKey, SealTo, read_private
 from parties.crypto.pinned_key import PinnedKey
+from parties.crypto.pkcs11_key import TokenKey, uri_of
 from parties.foundation.errors import (
     CertificateError,
     CertificateExpired,
     CertificateNotYetValid,
+    OutsideKeyError,
     StoreError,
 )
 from parties.foundation.untrusted_text import certificate_from_der, certificate_from_pem
@@ -96,8 +99,38 @@ def authority_bytes(files: CertificateFiles) -> bytes:
 
 
 def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
-    """Returns the private key in a PEM file. Raises CertificateError."""
-    data = read_private(path, "private key", "a PEM file")
+    """Returns the private key in a PEM file.
+
+    Raises CertificateError; OutsideKeyError where the path is a link to a file that another program keeps.
+    """
+    try:
+        return parse_key(read_private(path, "private key", "a PEM file"), path)
+    except OutsideKeyError:
+        raise
+    except CertificateError as error:
+        raise _of_outside(path, error) from error
+
+
+def is_outside(path: Path) -> bool:
+    """True if a private key's path is a link to a file that another program keeps (`parties.identity.held_key`)."""
+    return path.is_symlink()
+
+
+def _of_outside(path: Path, error: CertificateError) -> CertificateError:
+    """Returns the error, or for a key outside what its operator can cure."""
+    if not is_outside(path):
+        return error
+    return OutsideKeyError(f"{error} ({path} is a link to {os.readlink(path)})")
+
+
+def parse_key(data: bytes, path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
+    """Returns the private key in a PEM text; errors call it ``path``. Raises CertificateError, ExtraMissing."""
+    try:
+        uri = uri_of(data)
+    except ValueError as error:
+        raise CertificateError(f"{path}: {error}; expected the URI of a PKCS#11 key") from error
+    if uri is not None:
+        return TokenKey(uri, path)
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
@@ -154,9 +187,8 @@ def load_identity(files: CertificateFiles) -> LocalIdentity:
                 "expected a valid one (is this machine's clock right?)"
             )
     if key.public_key() != certificate.public_key():
-        raise CertificateError(
-            f"{files.key}: not the key of {files.cert}; expected its private key"
-        )
+        other = f"{files.key}: not the key of {files.cert}; expected its private key"
+        raise _of_outside(files.key, CertificateError(other))
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
@@ -230,11 +262,20 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         # Connections are never resumed, and two tickets are as large as the rest of a handshake.
         context.num_tickets = 0
+    # A token's module is begun by this first: it takes no second one beside OpenSSL's.
+    in_token = isinstance(load_key(files.key), TokenKey)
     try:
         context.load_verify_locations(files.ca)
         context.load_cert_chain(files.cert, files.key)
     except (ssl.SSLError, OSError) as error:
-        raise CertificateError(f"{files.cert}: OpenSSL does not take it: {error}") from error
+        if in_token:
+            raise OutsideKeyError(
+                f"{files.key}: OpenSSL does not reach the PKCS#11 token ({error}); expected its pkcs11-provider, which "
+                "OPENSSL_CONF names"
+            ) from error
+        raise _of_outside(
+            files.key, CertificateError(f"{files.cert}: OpenSSL does not take it: {error}")
+        ) from error
     return context
 
 

@@ -4,6 +4,7 @@
 ``open_transcript`` begins or continues the transcript. Secret: the store's shares. Public: transcript and result.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from mechanisms.accounting import LedgerEntry
 from mechanisms.events import event_to_dict
 from parties.config import CertificateFiles, Config
+from parties.foundation.errors import StoreIncompatible
 from parties.foundation.version import version
 from parties.identity.tls import signer
 from parties.mpc.agreement import RunIdentity
@@ -71,6 +73,21 @@ def _ledger_records(path: Path) -> Iterator[tuple[str, float]]:
                 yield record["opening"], record["rho"]
 
 
+def _charged_wires(path: Path) -> set[int]:
+    """Returns the versions of messages of the attempts that have charged something."""
+    found, wire = set[int](), 0
+    if path.exists():
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.startswith((b'{"kind":"header"', b'{"kind":"resumed"')):
+                    # The last line may be half of one.
+                    with contextlib.suppress(ValueError, KeyError):
+                        wire = int(json.loads(line)["wire"])
+                elif line.startswith(b'{"kind":"ledger"'):
+                    found.add(wire)
+    return found
+
+
 class StepAccounts:
     """Costs of steps, written into the transcript as the steps end."""
 
@@ -103,7 +120,10 @@ def open_transcript(
     pid: int,
     effects: Effects,
 ) -> Transcript:
-    """This server's transcript, begun or continued. Raises StoreError, CertificateError."""
+    """This server's transcript, begun or continued. Raises StoreError, CertificateError.
+
+    StoreIncompatible if charges of messages of another version are in it: an audit reads one version's.
+    """
     agreed: dict[str, Value] = json.loads(json.dumps(config.agreed()))
     header: dict[str, Value] = {
         "protocol": PROTOCOL,
@@ -118,5 +138,13 @@ def open_transcript(
         "plan": identity.plan,
     }
     path = directory / _TRANSCRIPT
+    with disk_errors(path):
+        charged = _charged_wires(path) - {identity.wire}
+    if charged:
+        raise StoreIncompatible(
+            path,
+            f"has charges of messages of version {max(charged)}, and this program has {identity.wire}; expected that "
+            "version until the study's end: install it again, or cancel the study",
+        )
     with disk_errors(path):
         return effects.transcript(path, sign=signer(files), header=header)

@@ -24,6 +24,7 @@ from parties.foundation.errors import (
     FrameTransportError,
     IngestError,
     NotEnrolled,
+    OutsideKeyError,
     StoreIncompatible,
     StudyReleased,
     SubmitError,
@@ -31,7 +32,7 @@ from parties.foundation.errors import (
 )
 from parties.foundation.exit_codes import Status, TooFewClients, describe
 from parties.foundation.process import SERVER_PACKAGES
-from protocols.errors import ChannelError
+from protocols.errors import ChannelError, OtherVersion
 
 MOST_DETAIL = 1 << 31
 
@@ -51,6 +52,10 @@ class Cause(enum.StrEnum):
     DATABASE = "database"
     COMPUTE = "compute"
     PACKAGE = "package"
+    KEY = "key"
+    """A key outside of the server's folder is not there, or is another one."""
+    VERSION = "version"
+    """Another server has another version, as while they are upgraded one by one."""
     CLOCK = "clock"
     KILLED = "killed"
     STOPPED = "stopped"
@@ -89,6 +94,8 @@ CURES: Mapping[Cause, Cure] = {
     Cause.DATABASE: Cure.OPERATOR,
     Cause.COMPUTE: Cure.OPERATOR,
     Cause.PACKAGE: Cure.OPERATOR,
+    Cause.KEY: Cure.OPERATOR,
+    Cause.VERSION: Cure.OPERATOR,
     Cause.CLOCK: Cure.OPERATOR,
     Cause.OTHER: Cure.OPERATOR,
     # The out-of-memory killer may come again or not; finished work is in the store.
@@ -183,6 +190,8 @@ _OF_SQLSTATE: Mapping[str, Cause] = {
 _OF_CLASS: tuple[tuple[type[BaseException], Cause], ...] = (
     (StudyReleased, Cause.DECISION),
     (StoreIncompatible, Cause.DAMAGED),
+    (OutsideKeyError, Cause.KEY),
+    (OtherVersion, Cause.VERSION),
     (CertificateNotYetValid, Cause.CLOCK),
     (CertificateExpired, Cause.EXPIRED),
     (TooFewClients, Cause.TOO_FEW),

@@ -48,6 +48,7 @@ from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import peer_name
 from parties.identity.typed_words import WrongWords, read_words
 from parties.observability.events import OnRejection, ignore_rejection
+from parties.observability.failure_causes import Cause, Obstacle
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.admission import ApplicantState, UnknownApplicant
 from parties.service.collection import CollectionRefused
@@ -235,7 +236,9 @@ def _waits(service: Service, study: StudyRecord) -> list[ServerWait]:
     found = {service.identity.pid: (worker and worker.obstacle) or service.obstacle}
     if study.kind == DISTAIM:
         for pid, peer in service.peers.items():
-            if (said := peer.statement) is not None:
+            if peer.other_version:
+                found[pid] = Obstacle(Cause.VERSION)
+            elif (said := peer.statement) is not None:
                 snapshot = said.studies.get(study.digest)
                 found[pid] = (snapshot and snapshot.obstacle) or said.obstacle
     return waits([server.name for server in servers], found, service.clocks)
@@ -244,6 +247,9 @@ def _waits(service: Service, study: StudyRecord) -> list[ServerWait]:
 def _troubles(service: Service) -> list[str]:
     """Returns the problems of the servers themselves."""
     found = {pid: peer.statement.obstacle for pid, peer in service.peers.items() if peer.statement}
+    found |= {
+        pid: Obstacle(Cause.VERSION) for pid, peer in service.peers.items() if peer.other_version
+    }
     found[service.identity.pid] = service.obstacle
     names = [server.name for server in service.identity.servers]
     return [

@@ -36,6 +36,7 @@ from parties.mpc.storage.store import Store
 from parties.service.database import FILE as DATABASE
 from parties.service.process_info import LAST_BACKUP
 from parties.service.snapshot import (
+    KEY_LINKS,
     Snapshot,
     SnapshotOutdated,
     database_copy,
@@ -51,6 +52,7 @@ _MANIFEST, _FOLDER, _KEYS, _REGISTER = "manifest.json", "folder", "keys", "regis
 _BACKUP_TRIES, _BACKUP_PAUSE_S = 5, 1.0
 KEY_ENDINGS = (".key", ".seal", ".p12", ".backup-key")
 """Endings of the names of files with private keys."""
+_SERVICE_KEY = "keys/own.key"
 _MAX_MANIFEST = 1 << 24
 _CHUNK = 1 << 20
 
@@ -71,6 +73,7 @@ class BackupContents:
 
     Attributes:
         private_keys: Paths of private keys, in the folder or in the keys' own.
+        outside: Paths of private keys of which only the link to a file outside is in it.
         database: True if the service's own database is in it.
         register: True if the release registry is in it.
     """
@@ -78,23 +81,24 @@ class BackupContents:
     files: int
     size: int
     private_keys: tuple[str, ...]
+    outside: tuple[str, ...]
     database: bool
     register: bool
 
     @classmethod
-    def of(cls, sizes: Mapping[str, int]) -> Self:
-        """Returns the contents of an archive with entries of these names and sizes."""
-        folders = (f"{_FOLDER}/", f"{_KEYS}/")
-        keys = [
-            name.removeprefix(folders[0])
-            for name in sizes
-            if name.startswith(folders) and name.endswith(KEY_ENDINGS)
-        ]
-        counted = {name: size for name, size in sizes.items() if name != _MANIFEST}
+    def of(cls, entries: Sequence[tarfile.TarInfo]) -> Self:
+        """Returns the contents of an archive with these entries."""
+        folders, keys, outside = (f"{_FOLDER}/", f"{_KEYS}/"), list[str](), list[str]()
+        sizes = {entry.name: entry.size for entry in entries if entry.name != _MANIFEST}
+        links = {entry.name for entry in entries if entry.issym()}
+        for name in sizes:
+            if name.startswith(folders) and name.endswith(KEY_ENDINGS):
+                (outside if name in links else keys).append(name.removeprefix(folders[0]))
         return cls(
-            len(counted),
-            sum(counted.values()),
+            len(sizes),
+            sum(sizes.values()),
             tuple(sorted(keys)),
+            tuple(sorted(outside)),
             f"{_FOLDER}/{DATABASE}" in sizes,
             _REGISTER in sizes,
         )
@@ -172,9 +176,9 @@ def _write_backup(
                 _add(archive, _REGISTER, database_copy(register))
             for prefix, content in parts.items():
                 _add_all(archive, prefix, content)
-            sizes = {entry.name: entry.size for entry in archive.getmembers()}
+            entries = archive.getmembers()
         sink.finish()
-    return replace(manifest, contents=BackupContents.of(sizes))
+    return replace(manifest, contents=BackupContents.of(entries))
 
 
 def _add_all(archive: tarfile.TarFile, prefix: str, content: Snapshot) -> None:
@@ -183,6 +187,10 @@ def _add_all(archive: tarfile.TarFile, prefix: str, content: Snapshot) -> None:
     for name in content.files:
         with content.read(name) as (file, size):
             archive.addfile(_entry(f"{prefix}/{name}", size), file)
+    for name, target in content.links.items():
+        entry = _entry(f"{prefix}/{name}", 0)
+        entry.type, entry.linkname = tarfile.SYMTYPE, target
+        archive.addfile(entry)
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -250,8 +258,8 @@ def manifest_of(file: Path, opener: KeyWrapper) -> Manifest:
     """Returns a backup's manifest after all of the backup was read and decrypted. Raises StoreError, SealError."""
     with _archive(file, opener) as (archive, entries):
         manifest = _manifest(file, archive, next(entries, None))
-        sizes = {entry.name: entry.size for entry in entries}
-    return replace(manifest, contents=BackupContents.of(sizes))
+        found = list(entries)
+    return replace(manifest, contents=BackupContents.of(found))
 
 
 @contextlib.contextmanager
@@ -273,10 +281,12 @@ def _archive(
 
 def _unpack(file: Path, folder: Path, opener: KeyWrapper) -> Manifest:
     with _archive(file, opener) as (archive, entries):
-        manifest, sizes = _manifest(file, archive, next(entries, None)), {}
+        manifest, found = _manifest(file, archive, next(entries, None)), []
         for entry in entries:
-            sizes[entry.name] = entry.size
+            found.append(entry)
             target = folder.joinpath(*_safe_parts(file, entry))
+            if entry.issym():
+                continue
             content = archive.extractfile(entry)
             if content is None:
                 raise _unexpected_entry(file, entry)
@@ -284,20 +294,30 @@ def _unpack(file: Path, folder: Path, opener: KeyWrapper) -> Manifest:
             with atomic_replacement(target, secret=True) as beside, beside.open("wb") as out:
                 shutil.copyfileobj(content, out, _CHUNK)
     (folder / _FOLDER).mkdir(exist_ok=True)
+    # Last, and never in the place of something: nothing of the archive is written through a link.
+    for entry in [entry for entry in found if entry.issym()]:
+        target = folder.joinpath(*_safe_parts(file, entry))
+        with disk_errors(target, "made"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(entry.linkname)
     for path in folder.rglob("*"):
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             path.chmod(0o700)
     # Once for all files, of which there may be thousands.
     os.sync()
-    return replace(manifest, contents=BackupContents.of(sizes))
+    return replace(manifest, contents=BackupContents.of(found))
 
 
 def _safe_parts(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:
-    """Returns the path of an archive entry. Raises StoreError for links and for names that lead out of the backup."""
+    """Returns the path of an archive entry.
+
+    Raises StoreError for links other than to keys outside, and for names that lead out of the backup.
+    """
     parts = PurePosixPath(entry.name).parts
     below = len(parts) > 1 and parts[0] in (_FOLDER, _KEYS)
     known = below or parts == (_REGISTER,)
-    if not entry.isreg() or not known or any(part in ("..", "/") for part in parts):
+    key = entry.issym() and below and parts[-1] in KEY_LINKS and entry.linkname.startswith("/")
+    if not (entry.isreg() or key) or not known or any(part in ("..", "/") for part in parts):
         raise _unexpected_entry(file, entry)
     return parts
 
@@ -364,7 +384,8 @@ def _ended_runs(
 ) -> list[BackedUpStore]:
     """Returns the runs that have ended since the backup.
 
-    Raises StoreError if all runs have ended, and, unless ``behind``, if one was charged more since.
+    Raises StoreError if all runs have ended, and nothing but runs is in it, and, unless ``behind``, if one
+    was charged more since.
     """
     if not register.exists():
         return []
@@ -383,13 +404,19 @@ def _ended_runs(
                 "restored, its ledger would know less than was released. Expected a newer backup; or, where the two "
                 "other servers still have their folders, --behind: the ledger is brought up to theirs when they meet",
             )
-    if over and len(over) == len(manifest.stores):
+    if over and len(over) == len(manifest.stores) and not _is_of_service(manifest):
         raise StoreError(
             file,
             f"all runs of the backup of {manifest.made_at} have ended since (by {register}): their shares were deleted "
             "and stay so. Transcripts and results are where the runs were; expected no restore of them",
         )
     return over
+
+
+def _is_of_service(manifest: Manifest) -> bool:
+    """True if a backup has a service's own key, or its link, and so more than the runs in it."""
+    contents = manifest.contents
+    return contents is not None and _SERVICE_KEY in (*contents.private_keys, *contents.outside)
 
 
 def _scrub(folder: Path, kept: BackedUpStore) -> None:

@@ -7,12 +7,14 @@ verifies all of it. Servers authenticate one another by these keys, without an a
 owners only. Keys and certificates are replaced by `parties.service.rotation`; here are the places of what it leaves: a
 server's confirmed successor (``servers/PID-NAME.next``) and the keys that nobody accepts any more (``former.json``).
 
-Secret: ``keys/own.key``, made here with mode 0600. Public: the rest. Source: RFC 5280 through `cryptography`.
+Secret: ``keys/own.key``, made here with mode 0600, or a link to a file outside (`parties.identity.held_key`).
+Public: the rest. Source: RFC 5280 through `cryptography`.
 """
 
 import base64
 import binascii
 import json
+import os
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,18 +29,23 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from parties.config import Address, CertificateFiles
 from parties.crypto.pinned_key import PinnedKey
+from parties.crypto.pkcs11_key import TokenKey, uri_pem
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.foundation.untrusted_text import certificate_from_der
+from parties.identity.held_key import HeldKey
 from parties.identity.join_documents import fingerprint_lines
 from parties.identity.tls import (
     check_subject,
     common_name,
+    is_outside,
+    load_certificate,
     load_key,
     private_pem,
     public_pem,
     self_signed,
 )
 from parties.storage.files import disk_errors, write_atomic, write_new
+from protocols.durable import sync
 from protocols.mesh import key_hash
 
 VERSION = 1
@@ -192,6 +199,7 @@ class ServiceIdentity:
     Attributes:
         successors: Next keys or certificates of the others that were confirmed here, by number.
         former: Keys that were replaced, of all servers.
+        held: This server's key, where it lies outside and a running service holds it.
     """
 
     folder: Path
@@ -199,6 +207,7 @@ class ServiceIdentity:
     pid: int
     successors: Mapping[int, ServerFile] = field(default_factory=dict)
     former: tuple[FormerKey, ...] = ()
+    held: HeldKey | None = None
 
     @property
     def own(self) -> ServerFile:
@@ -214,7 +223,15 @@ class ServiceIdentity:
     def files(self) -> CertificateFiles:
         """Own certificate and key; the certificates of all servers stand in for an authority."""
         keys = self.folder / KEYS
-        return CertificateFiles(self.folder / SERVERS / _KNOWN, keys / "own.crt", keys / "own.key")
+        key = keys / "own.key" if self.held is None else self.held.path
+        return CertificateFiles(self.folder / SERVERS / _KNOWN, keys / "own.crt", key)
+
+    def hold_key(self) -> None:
+        """Holds this server's key in memory from now on, where it lies outside. Raises OutsideKeyError."""
+        before, path = self.held, self.folder / KEYS / "own.key"
+        self.held = HeldKey(path, self.own.certificate.public_key()) if is_outside(path) else None
+        if before is not None:
+            before.close()
 
     @classmethod
     def load(cls, folder: Path) -> "ServiceIdentity":
@@ -239,8 +256,10 @@ class ServiceIdentity:
 
     def reload(self) -> None:
         """Reads the identity again, after a key or a certificate was replaced. Raises as ``load``."""
-        found = ServiceIdentity.load(self.folder)
+        found, before = ServiceIdentity.load(self.folder), self.own.key
         self.servers, self.successors, self.former = found.servers, found.successors, found.former
+        if self.held is not None and self.own.key != before:
+            self.hold_key()
 
     def accepted(self, pid: int) -> tuple[ServerFile, ...]:
         """Returns what a server may present: what it has, and a confirmed successor."""
@@ -288,8 +307,13 @@ def write_known(folder: Path, servers: Iterable[ServerFile]) -> None:
 
 
 def _own_public(folder: Path) -> object:
-    """Returns the public key of the server in ``folder``. Raises ConfigError, CertificateError."""
+    """Returns the public key of the server in ``folder``. Raises ConfigError, CertificateError.
+
+    Of a key outside the certificate has it: the file need not be there while nothing is signed.
+    """
     path = folder / KEYS / "own.key"
+    if is_outside(path):
+        return load_certificate(folder / KEYS / "own.crt", "certificate").public_key()
     if not path.exists():
         raise ConfigError(
             "service",
@@ -299,10 +323,13 @@ def _own_public(folder: Path) -> object:
     return load_key(path).public_key()
 
 
-def create_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> ServerFile:
+def create_identity(
+    folder: Path, name: str, mesh: Address, ingest: Address, *, key_file: Path | None = None
+) -> ServerFile:
     """Makes this server's key and certificate in ``folder``, and its public description; existing files stay.
 
-    With other addresses, a further call makes another description of the same key. Raises CertificateError, StoreError.
+    With a ``key_file`` the key is that file's, outside, and the folder has a link to it. With other addresses, another
+    call makes another description of the same key. Raises CertificateError, StoreError.
     """
     check_subject(name)
     if str(mesh) == str(ingest):
@@ -310,19 +337,55 @@ def create_identity(folder: Path, name: str, mesh: Address, ingest: Address) -> 
     keys, path = folder / KEYS, folder / f"{name}.server"
     with disk_errors(folder, "made"):
         keys.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not (keys / "own.key").exists():
-        new = Ed25519PrivateKey.generate()
-        write_new(keys / "own.key", private_pem(new), secret=True)
-        write_atomic(keys / "own.crt", public_pem(self_signed(name, new, _VALID_DAYS)))
-    key = load_key(keys / "own.key")
-    if not isinstance(key, Ed25519PrivateKey):
-        raise CertificateError(f"{keys / 'own.key'}: key of another kind; expected Ed25519")
+    if key_file is not None:
+        link_key(keys / "own.key", key_file)
+    if not os.path.lexists(keys / "own.key"):
+        write_new(keys / "own.key", private_pem(Ed25519PrivateKey.generate()), secret=True)
+    key = signing_key(keys / "own.key")
+    if not (keys / "own.crt").exists():
+        write_atomic(keys / "own.crt", public_pem(self_signed(name, key, _VALID_DAYS)))
     certificate = x509.load_pem_x509_certificate((keys / "own.crt").read_bytes())
     if (held := common_name(certificate, keys / "own.crt")) != name:
         raise CertificateError(f"{keys / 'own.crt'}: is of {held!r}; expected {name!r}")
     made = ServerFile(name, mesh, ingest, certificate)
     write_atomic(path, made.signed(key))
     return made
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """Returns a server's private key. Raises CertificateError."""
+    key = load_key(path)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CertificateError(f"{path}: key of another kind; expected Ed25519")
+    return key
+
+
+def link_key(link: Path, file: Path) -> None:
+    """Makes ``link`` lead to the key in a file outside; the same link may be there.
+
+    Where ``file`` is the URI of a key in a PKCS#11 token, the URI is kept in its place. Raises CertificateError,
+    StoreError.
+    """
+    if (uri := str(file)).startswith("pkcs11:"):
+        try:
+            pem = uri_pem(uri)
+        except ValueError as error:
+            raise CertificateError(f"{uri}: {error}") from error
+        if not link.exists() or link.read_bytes() != pem:
+            TokenKey(uri, link)
+            write_new(link, pem, secret=True)
+        return
+    signing_key(file)
+    target = str(file.absolute())
+    if os.path.lexists(link):
+        if is_outside(link) and os.readlink(link) == target:
+            return
+        raise CertificateError(
+            f"{link}: is there already; expected no key, or a link to {target} (a new key: `syncret serve rotate`)"
+        )
+    with disk_errors(link, "made"):
+        link.symlink_to(target)
+        sync(link.parent)
 
 
 def join_servers(folder: Path, files: Sequence[Path]) -> ServiceIdentity:

@@ -135,6 +135,8 @@ class KeyChanges:
     def troubles(self) -> list[str]:
         """Returns what operators have to do or to hear about keys, a sentence each."""
         found = [self._problem] if self._problem else []
+        if self._identity.held is not None and self._identity.held.problem:
+            found.append(self._identity.held.problem)
         for key in self.announced():
             if not key.renews and key.waits_for:
                 found.append(key.sentence(own=key.name == self._identity.own.name))
@@ -227,6 +229,7 @@ class KeyChanges:
 
     async def _step(self) -> None:
         self._read_own()
+        self._look_outside()
         for pid, peer in self._peers.items():
             said = peer.announced
             if said is not None and self._is_renewal(pid, said):
@@ -269,6 +272,15 @@ class KeyChanges:
             self.own, self._problem = rotation.announced(self._identity), ""
         except PartyError as error:
             self.own, self._problem = None, str(error)
+
+    def _look_outside(self) -> None:
+        """Reads this server's key again where another program keeps it."""
+        held = self._identity.held
+        if held is not None and held.look():
+            if held.problem:
+                logger.warning("%s", held.problem)
+            else:
+                logger.info("%s has this server's key again", held.target)
 
     def _unconfirmed(self, own: rotation.Announcement) -> list[int]:
         name, wanted = self._identity.own.name, own.server.fingerprint

@@ -9,6 +9,7 @@ import fcntl
 import gc
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from aiohttp import web
 from sqlalchemy.engine import URL
 
 from parties.config import Address
-from parties.foundation.errors import StoreError
+from parties.foundation.errors import OutsideKeyError, StoreError
 from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
 from parties.service import admin_listener
@@ -36,6 +37,8 @@ from parties.storage.files import disk_errors, open_private
 logger = logging.getLogger("syncret.service")
 
 _LINGER_S = 1.0
+_KEY_WAIT_S, _KEY_PAUSE_S = 60.0, 2.0
+"""Seconds that a start waits for a key that another program writes, and between two looks."""
 _WORKER_THREADS = 6
 
 
@@ -61,6 +64,7 @@ async def serve_studies(
     Raises ConfigError, CertificateError, StoreError.
     """
     check_valid(identity)
+    await _hold_key(identity, progress)
     asyncio.get_running_loop().set_default_executor(_thread_pool())
     folder, database = identity.folder, options.database
     where = Path(database.database or "") if database.get_backend_name() == "sqlite" else folder
@@ -85,6 +89,20 @@ async def serve_studies(
             gc.collect()
             gc.freeze()
             await service.run()
+
+
+async def _hold_key(identity: ServiceIdentity, progress: Progress) -> None:
+    """Holds a key that lies outside, once what writes it has done so. Raises OutsideKeyError after a minute."""
+    deadline = time.monotonic() + _KEY_WAIT_S
+    while True:
+        try:
+            identity.hold_key()
+            return
+        except OutsideKeyError as error:
+            if time.monotonic() > deadline:
+                raise
+            progress.event("waiting", f"waits for its key: {error}")
+        await asyncio.sleep(_KEY_PAUSE_S)
 
 
 def _thread_pool() -> ThreadPoolExecutor:

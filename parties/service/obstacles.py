@@ -24,6 +24,8 @@ CAUSE_TEXTS: Mapping[Cause, str] = {
     Cause.DATABASE: "its database does not answer",
     Cause.COMPUTE: "its cluster or GPU cannot be used",
     Cause.PACKAGE: "a package is not installed there",
+    Cause.KEY: "its key is not where it was, or another one is there",
+    Cause.VERSION: "it and another server have different versions; all three need the same",
     Cause.CLOCK: "a certificate is not valid yet by its clock",
     Cause.EXPIRED: "a certificate has expired by its clock",
     Cause.TOO_FEW: "too few owners by its clock",

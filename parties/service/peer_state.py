@@ -33,6 +33,10 @@ class BadPeerState(PartyError):
     """Another server sent a state that no server of this version sends."""
 
 
+class OtherPeerVersion(BadPeerState):
+    """Another server has another version, as while the three are upgraded one by one."""
+
+
 @dataclass(frozen=True, slots=True)
 class StudySnapshot:
     """State of a study at one server. ``calls``: its process waits for the others' processes, finished ones included.
@@ -129,7 +133,7 @@ class PeerState:
             printable(document.get("program", "unknown"), 80),
         )
         if version != EXCHANGE_VERSION or program != version_line():
-            raise BadPeerState(
+            raise OtherPeerVersion(
                 f"runs version {program} (exchange {printable(version, 20)}); this server {version_line()} (exchange "
                 f"{EXCHANGE_VERSION}); expected the same at all three"
             )

@@ -26,7 +26,13 @@ from parties.identity import tls
 from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.observability.clocks import ClockReading
 from parties.service.identity import ServerFile, ServiceIdentity
-from parties.service.peer_state import MAX_PEER_STATE_BYTES, BadPeerState, PeerState, printable
+from parties.service.peer_state import (
+    MAX_PEER_STATE_BYTES,
+    BadPeerState,
+    OtherPeerVersion,
+    PeerState,
+    printable,
+)
 from parties.service.rotation import Announcement
 from parties.service.study_intake import MAX_DOCUMENT_BYTES
 
@@ -150,7 +156,8 @@ class Peer:
     """Client for another server, with its last state. ``problem`` is the last error, or "" if it answers.
 
     ``clock`` is the offset of its clock from this host's, by its last state. ``announced`` is the next key or
-    certificate that it announces, and ``presented`` the fingerprint of the certificate of its last handshake.
+    certificate that it announces, ``presented`` the fingerprint of the certificate of its last handshake, and
+    ``other_version`` is true while it answers with another version.
     """
 
     def __init__(self, identity: ServiceIdentity, pid: int) -> None:
@@ -159,6 +166,7 @@ class Peer:
         self._identity = identity
         self.announced: Announcement | None = None
         self.presented = ""
+        self.other_version = False
         self.problem = "not asked yet"
         self.seen_at: float | None = None
         self.round_trip_s: float | None = None
@@ -206,10 +214,12 @@ class Peer:
             self._state = _read_state(await self._request("GET", "/v1/statement"))
         except (PeerUnavailable, BadPeerState) as error:
             self.problem = str(error)
+            self.other_version = isinstance(error, OtherPeerVersion)
             if isinstance(error, BadPeerState):
                 self._state = None
         else:
             self.problem, self.seen_at = "", time.monotonic()
+            self.other_version = False
             self.round_trip_s = trip = self.seen_at - started
             said = self._state.time
             self._clock = ClockReading.of(said, asked_at=asked_at, round_trip_s=trip)

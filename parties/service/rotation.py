@@ -9,7 +9,8 @@ key is never accepted again, so that neither a stolen key nor an old folder brin
 
 An announcement shows that somebody has the key at work, which may be a thief; words show whose it is. It names the key
 that it replaces, so that an old announcement is void after a rotation. Studies keep the key that they began with: each
-has a copy in its folder. Secret: ``keys/next.key``, mode 0600. Public: everything else.
+has a copy in its folder, or a link to its file outside. Secret: ``keys/next.key``, mode 0600, or the file that it leads
+to. Public: everything else.
 """
 
 import base64
@@ -25,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.foundation.times import iso_time
-from parties.identity.tls import load_key, private_pem, public_pem, self_signed
+from parties.identity.tls import is_outside, load_key, private_pem, public_pem, self_signed
 from parties.service.identity import (
     CARDS,
     KEYS,
@@ -35,7 +36,9 @@ from parties.service.identity import (
     ServerFile,
     ServiceIdentity,
     former_keys,
+    link_key,
     server_path,
+    signing_key,
     successor_path,
     write_former,
     write_known,
@@ -150,11 +153,16 @@ def announced(identity: ServiceIdentity) -> Announcement | None:
 
 
 def announce(
-    identity: ServiceIdentity, *, new_key: bool, days: float = CERTIFICATE_DAYS
+    identity: ServiceIdentity,
+    *,
+    new_key: bool,
+    days: float = CERTIFICATE_DAYS,
+    key_file: Path | None = None,
 ) -> Announcement:
     """Makes this server's next certificate, with a ``new_key`` or the same, and announces it.
 
-    An announcement that is there stays. Raises ConfigError if that is of the other kind; CertificateError, StoreError.
+    The new key is made here, or is that of a ``key_file`` outside. An announcement that is there stays. Raises
+    ConfigError if that is of the other kind; CertificateError, StoreError.
     """
     keys, own = identity.folder / KEYS, identity.own
     before = announced(identity)
@@ -167,9 +175,13 @@ def announce(
                 f"{what} is announced already; expected its end, or --withdraw",
             )
         return before
-    at_work = _private_key(keys / "own.key")
+    at_work = signing_key(keys / "own.key")
     _finish_withdrawal(keys)
-    key = _next_key(keys / _NEXT_KEY) if new_key else at_work
+    key = _next_key(keys / _NEXT_KEY, key_file) if new_key else at_work
+    if new_key and key.public_key() == at_work.public_key():
+        with disk_errors(keys, "deleted"):
+            (keys / _NEXT_KEY).unlink()
+        raise CertificateError(f"{key_file}: has the key at work; expected a new one")
     server = ServerFile(own.name, own.mesh, own.ingest, self_signed(own.name, key, days))
     text = server.signed(key)
     signature = base64.b64encode(at_work.sign(_message(own.key, text))).decode("ascii")
@@ -227,11 +239,11 @@ def finish_activation(folder: Path) -> None:
     content, former, _ = _parsed(text, str(keys / _ACTIVATING))
     server = read_server_file(content, str(keys / _ACTIVATING))
     rotates = server.key != former
-    at_work = load_key(keys / "own.key").public_key()
-    if not (keys / _NEXT_KEY).exists() and at_work != server.certificate.public_key():
+    waits = os.path.lexists(keys / _NEXT_KEY)
+    if not waits and not _is_at_work(keys / "own.key", server):
         raise StoreError(keys / _NEXT_KEY, f"is gone; expected the key {server.key[:16]}...")
     with disk_errors(keys):
-        if rotates and (keys / _NEXT_KEY).exists():
+        if rotates and waits:
             os.replace(keys / _NEXT_KEY, keys / "own.key")
             sync(keys)
     write_atomic(keys / "own.crt", public_pem(server.certificate), durable=True)
@@ -246,18 +258,20 @@ def finish_activation(folder: Path) -> None:
         (keys / _ACTIVATING).unlink()
 
 
-def _private_key(path: Path) -> Ed25519PrivateKey:
-    key = load_key(path)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise CertificateError(f"{path}: key of another kind; expected Ed25519")
-    return key
+def _is_at_work(path: Path, server: ServerFile) -> bool:
+    """True if the key at ``path`` is the ``server``'s. One outside may be away, and its link was put there before."""
+    return is_outside(path) or load_key(path).public_key() == server.certificate.public_key()
 
 
-def _next_key(path: Path) -> Ed25519PrivateKey:
+def _next_key(path: Path, file: Path | None) -> Ed25519PrivateKey:
     """Returns the next key, which a kill may have left without an announcement."""
-    if not path.exists():
+    if file is not None:
+        with disk_errors(path, "deleted"):
+            path.unlink(missing_ok=True)
+        link_key(path, file)
+    elif not os.path.lexists(path):
         write_new(path, private_pem(Ed25519PrivateKey.generate()), secret=True)
-    return _private_key(path)
+    return signing_key(path)
 
 
 # At the other servers.

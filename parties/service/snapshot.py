@@ -7,6 +7,7 @@ continue. Secret: the content of the files. Source: https://www.sqlite.org/backu
 """
 
 import contextlib
+import os
 import re
 import sqlite3
 import stat
@@ -27,6 +28,8 @@ _SQLITE = b"SQLite format 3\0"
 _DATABASE_SUFFIXES = ("-wal", "-shm", "-journal")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")
 """Names of unfinished files of `parties.storage.files.atomic_replacement`."""
+KEY_LINKS = ("own.key", "next.key")
+"""Names of a server's private keys, which may be links to files outside."""
 _TRANSIENT_FOLDERS = ("incoming",)
 _SNAPSHOT_TRIES, _SNAPSHOT_PAUSE_S = 50, 0.1
 
@@ -46,10 +49,14 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A folder's ``files`` and the content of its ``databases``, by relative name."""
+    """A folder's ``files``, the content of its ``databases``, and the targets of its ``links``, by relative name.
+
+    Links are those to private keys outside; no others are followed or copied.
+    """
 
     files: Mapping[str, ListedFile]
     databases: Mapping[str, bytes] = field(repr=False)
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def read(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
@@ -80,7 +87,18 @@ def snapshot(folder: Path) -> Snapshot:
         prefix = subfolder.relative_to(folder)
         files |= {_name(prefix / name): listed for name, listed in found.files.items()}
         databases |= {_name(prefix / name): data for name, data in found.databases.items()}
-    return Snapshot(files, databases)
+    return Snapshot(files, databases, _key_links(folder))
+
+
+def _key_links(folder: Path) -> dict[str, str]:
+    """Returns the targets of links to private keys outside, by relative name."""
+    with disk_errors(folder, "read"):
+        links = sorted(path for path in folder.rglob("*") if path.name in KEY_LINKS)
+        return {
+            _name(path.relative_to(folder)): os.readlink(path)
+            for path in links
+            if path.is_symlink()
+        }
 
 
 def database_copy(path: Path) -> bytes:

@@ -29,9 +29,10 @@ from parties.foundation.untrusted_text import parse_toml
 from parties.identity.join_documents import SEAL_FILE, ensure_server_card
 from parties.identity.study_certificates import checked_certificates
 from parties.identity.study_setup import CERTIFICATES, TLS
+from parties.identity.tls import is_outside
 from parties.methods.flaim.settings import check_flaim
 from parties.mpc.planning.validation import validate_run
-from parties.service.identity import CARDS, ServiceIdentity
+from parties.service.identity import CARDS, KEYS, ServiceIdentity
 from parties.service.start_files import MAX_START_BYTES, checked_start, encoded_start
 from parties.service.studies import DISTAIM, FLAIM, StoredProposal
 from parties.session.result_digests import write_earlier
@@ -398,9 +399,16 @@ def _card_folder(identity: ServiceIdentity, seal: str) -> Path:
 
 
 def _copy_key(identity: ServiceIdentity, folder: Path) -> None:
-    """Copies this server's private key into another folder of its own, for the keys of a study."""
+    """Copies this server's private key into another folder of its own, for the keys of a study.
+
+    Of a key outside the study has a link to the same file.
+    """
     folder.mkdir(mode=0o700)
-    data = identity.files.key.read_bytes()
+    path = identity.folder / KEYS / "own.key"
+    if is_outside(path):
+        (folder / "own.key").symlink_to(os.readlink(path))
+        return
+    data = path.read_bytes()
     with open(create(folder / "own.key", secret=True), "wb") as file:
         file.write(data)
 

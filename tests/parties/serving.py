@@ -29,14 +29,16 @@ OWNERS = ("north", "south", "west")
 LIMIT_S = 90.0
 
 
-def make_identities(folder: Path, servers: tuple[str, ...] = SERVERS) -> list[Path]:
-    """Services' folders, made and joined; with free ports of this machine."""
+def make_identities(
+    folder: Path, servers: tuple[str, ...] = SERVERS, *, keys: Mapping[str, Path] | None = None
+) -> list[Path]:
+    """Services' folders, made and joined; with free ports of this machine. Some `keys` may be outside."""
     ports, folders, files = iter(free_ports(2 * len(servers))), [], []
     for name in servers:
         ends = [Address("127.0.0.1", next(ports)) for _ in range(2)]
         folders.append(folder / name)
         folders[-1].mkdir(mode=0o700)
-        create_identity(folders[-1], name, *ends)
+        create_identity(folders[-1], name, *ends, key_file=(keys or {}).get(name))
         files.append(folders[-1] / f"{name}.server")
     for own in folders:
         join_servers(own, files)
@@ -50,6 +52,8 @@ class Serve:
     folder: Path
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    sources: Path = ROOT
+    """Of the version that runs."""
     process: "subprocess.Popen[str] | None" = None
 
     @property
@@ -68,13 +72,16 @@ class Serve:
                     str(self.folder),
                     *self.options,
                 ],
-                cwd=ROOT,
+                cwd=self.sources,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.environment},
+                env={**os.environ, "PYTHONPATH": self._paths(), **self.environment},
                 text=True,
             )
+
+    def _paths(self) -> str:
+        return os.pathsep.join([str(self.sources), os.environ.get("PYTHONPATH", "")])
 
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
@@ -225,16 +232,24 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    folder: Path, *options: str, environment: Mapping[str, str] | None = None
+    folder: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    keys: Mapping[str, Path] | None = None,
+    databases: Mapping[str, str] | None = None,
+    sources: Path = ROOT,
 ) -> Iterator[Cluster]:
-    """Three services that run, and end with the block; each may have a clock of its own, in a file."""
+    """Three services that run, and end with the block; each may have a clock of its own, in a file.
+
+    Some `keys` may be outside, and `databases` on PostgreSQL; `sources` are those of another version.
+    """
     Authority.make(folder / "authority", 10)
     for name in OWNERS:
         (folder / name).mkdir()
         ensure_join_request(
             name, keys=folder / name / "tls", path=folder / name / f"{name}.request"
         )
-    identities = make_identities(folder)
+    identities = make_identities(folder, keys=keys)
     serves = []
     for identity in identities:
         clock = folder / f"{identity.name}.clock"
@@ -244,7 +259,10 @@ def cluster(
             "CLOCK_FILE": str(clock),
             "SYNCRET_REGISTER": str(folder / f"{identity.name}.register"),
         }
-        serves.append(Serve(identity, options, {**places, **(environment or {})}))
+        if databases is not None:
+            places["SYNCRET_DATABASE"] = databases[identity.name]
+        given = {**places, **(environment or {})}
+        serves.append(Serve(identity, options, given, sources))
     made = Cluster(folder, serves)
     try:
         made.start()

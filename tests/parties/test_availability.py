@@ -1,6 +1,7 @@
 """Faults that one operator can cure alone fail no study: a full disk, a clock that is off, for many tries."""
 
 import contextlib
+import json
 import os
 import resource
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from parties.foundation.exit_codes import Status
 from tests.parties.commands import ROOT
-from tests.parties.serving import Cluster, Serve, cluster, syncret
-from tests.until import nothing_runs, processes
+from tests.parties.serving import SERVERS, Cluster, Serve, cluster, syncret
+from tests.postgres import postgresql
+from tests.until import nothing_runs, process_of, processes
 
 pytestmark = pytest.mark.timeout(300)
 HOOK = '''
@@ -67,6 +70,14 @@ def let_write(serve: Serve, most: int | None) -> None:
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             soft = hard if most is None else most
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def let_allocate(pid: int, more: int) -> None:
+    """Let a process have only so many bytes more than it has, as in a cgroup that is almost full."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    now = next(int(line.split()[1]) << 10 for line in status.splitlines() if "VmSize" in line)
+    _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
+    resource.prlimit(pid, resource.RLIMIT_AS, (now + more, hard))
 
 
 def the_study(status: dict[str, Any]) -> dict[str, Any]:
@@ -144,3 +155,54 @@ def test_a_disk_that_fills_up_while_owners_send_is_told_and_they_come_again(
         sent.result()
     for serve in three.serves:
         assert serve.until_state("filled", "finished")["turn"] == 1
+
+
+@pytest.mark.slow
+def test_a_process_that_runs_out_of_memory_is_started_again(three: Cluster) -> None:
+    digest = three.propose("narrow")
+    three.approve(digest)
+    for serve in three.serves:
+        serve.until_state("narrow", "running")
+    let_allocate(process_of(three.serves[1].folder, " worker "), 1 << 20)
+    three.submit("narrow", away="beta")
+    for serve in three.serves:
+        study = serve.until_state("narrow", "finished")
+        assert (study["turn"], study["reason"]) == (1, "")
+    happened = [entry["what"] for entry in three.serves[1].get(f"/studies/{digest}")["history"]]
+    assert happened.count("approved") == 3
+    assert happened.count("waiting") > 0
+
+
+@pytest.mark.slow
+def test_services_on_postgresql_wait_for_it_and_go_on(tmp_path: Path) -> None:
+    """Each has a database of its own; one of them is locked out for a while, with a study under way."""
+    with postgresql() as location:
+        urls = {name: location.replace("/postgres?", f"/{name}?") for name in SERVERS}
+        with contextlib.closing(
+            create_engine(location, isolation_level="AUTOCOMMIT").connect()
+        ) as database:
+            for name in SERVERS:
+                database.execute(text(f"CREATE DATABASE {name}"))
+            with cluster(tmp_path, databases=urls) as made:
+                beta = made.serves[1]
+                digest = made.propose("stored")
+                made.approve(digest)
+                for serve in made.serves:
+                    serve.until_state("stored", "running")
+                database.execute(text("ALTER DATABASE beta ALLOW_CONNECTIONS false"))
+                database.execute(
+                    text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'beta'"
+                    )
+                )
+                made.submit("stored")
+                made.serves[0].until_state("stored", "finished")
+                beta.until(
+                    lambda s: "beta: its database" in json.dumps(s["troubles"]), "waits for it"
+                )
+                database.execute(text("ALTER DATABASE beta ALLOW_CONNECTIONS true"))
+                for serve in made.serves:
+                    assert serve.until_state("stored", "finished")["reason"] == ""
+                for serve in made.serves:
+                    assert not (serve.folder / "service.sqlite").exists()
+                    assert serve.end() == int(Status.TERMINATED), serve.log

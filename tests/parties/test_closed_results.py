@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -227,3 +228,23 @@ async def test_a_server_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPa
     with pytest.raises(NotYet, match="busy"):
         await client.obtain_result(*given, own=None, wait_s=0, progress=Progress())  # type: ignore[arg-type]
     assert tries == 1
+
+
+async def test_a_list_that_comes_late_is_not_a_study_without_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A study that is over says so at once; its list of files may take longer than one question waits."""
+    config = make_config()
+    late = ServerAnswer(config.parties[0], None, "no answer within 5 s", 0)
+
+    async def asked(config: Config, party: object, files: object, *, path: str) -> ServerAnswer:
+        if path == result_path(config.run.id):
+            return late
+        return ServerAnswer(config.parties[0], None, "410: the study is finished", 410)
+
+    monkeypatch.setattr(client, "ask_server", asked)
+    nowhere: Any = None
+    assert "no answer within 5 s" in await client._problem(config, nowhere, None)
+    late = replace(late, problem="410: the study was cancelled", status=410)
+    with pytest.raises(ResultMissing, match="was cancelled"):
+        await client._problem(config, nowhere, None)

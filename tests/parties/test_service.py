@@ -317,6 +317,15 @@ async def test_a_peer_of_another_version_is_named_and_nothing_starts(
     assert "expected the same at all three" in peer.problem
     await asyncio.sleep(0.3)
     assert three.processes == {}
+    async with api(three.services[0]) as client:
+        status = await (await client.get("/status")).json()
+        assert [t[:44] for t in status["troubles"]] == [
+            "beta: it and another server have different v"
+        ]
+        monkeypatch.setattr(three.services[1].answers, "statement", statement)
+        await three.until_states(digest, "running")
+        status = await (await client.get("/status")).json()
+        assert status["troubles"] == []
 
 
 async def test_a_study_that_does_not_fit_is_refused_with_words_at_every_door(three: Three) -> None:

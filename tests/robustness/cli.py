@@ -7,6 +7,7 @@ import click
 
 from bench.groups import TerminableGroup
 from tests.robustness.attacks.cli import attacks
+from tests.robustness.chaos.cli import chaos
 from tests.robustness.fuzzing.cli import fuzz
 from tests.robustness.kills.cli import kills
 
@@ -32,7 +33,7 @@ def robustness() -> None:
     """Attack Syncret, damage its inputs, kill its servers."""
 
 
-for command in (attacks, fuzz, kills):
+for command in (attacks, fuzz, kills, chaos):
     robustness.add_command(command)
 
 
@@ -56,8 +57,8 @@ for command in (attacks, fuzz, kills):
 def full(finds: Path | None, results: Path | None, output: Path | None, jobs: int) -> None:
     """Run all of it in full, one after the other: many hours.
 
-    All attacks and goals, a million damaged inputs, a thousand faults of runs and a thousand of services. The exit
-    status is 1 if one of them came out otherwise than it should; the others are run all the same.
+    All attacks and goals, a million damaged inputs, a thousand faults of runs and a thousand of services, twenty chaos
+    studies. The exit status is 1 if one of them came out otherwise than it should; the others are run all the same.
     """
     commands = full_commands(finds=finds, results=results, output=output, jobs=jobs)
     failed = [" ".join(words) for words in commands if not _passes(words)]
@@ -80,6 +81,7 @@ def full_commands(
         *(["fuzz", "--frames", str(FRAMES), "--seed", str(seed), *of_fuzz] for seed in SEEDS),
         ["kills", *faults],
         ["kills", "--of", "services", *faults],
+        ["chaos"],
     ]
 
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from tests.robustness import cli
 from tests.robustness.attacks.cli import attacks
+from tests.robustness.chaos.cli import chaos
 from tests.robustness.fuzzing.cli import fuzz
 from tests.robustness.kills.cli import kills
 
@@ -17,7 +18,7 @@ def test_full_runs_every_kind_of_test_with_options_that_exist() -> None:
     commands = cli.full_commands(finds=place, results=place, output=place, jobs=2)
     for name, *arguments in commands:
         cli.robustness.commands[name].make_context(name, list(arguments))
-    assert {name for name, *_ in commands} == {attacks.name, fuzz.name, kills.name}
+    assert {name for name, *_ in commands} == {attacks.name, fuzz.name, kills.name, chaos.name}
     assert (
         sum(int(words[words.index("--frames") + 1]) for words in commands if "--frames" in words)
         == 10**6
@@ -31,7 +32,7 @@ def test_full_runs_every_kind_of_test_with_options_that_exist() -> None:
 def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The commands that `full` has run; damaged inputs come to another end than they should."""
     names: list[str] = []
-    for name in ("attacks", "fuzz", "kills"):
+    for name in ("attacks", "fuzz", "kills", "chaos"):
 
         @click.pass_context
         def play(context: click.Context, /, **_: object) -> None:
@@ -46,6 +47,6 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_full_goes_on_after_a_find_and_ends_with_status_1(played: list[str]) -> None:
     result = CliRunner().invoke(cli.robustness, ["full"])
-    assert played == ["attacks", *4 * ["fuzz"], *2 * ["kills"]]
+    assert played == ["attacks", *4 * ["fuzz"], *2 * ["kills"], "chaos"]
     assert result.exit_code == 1
     assert "not as it should be: fuzz --frames 250000 --seed 301" in result.output

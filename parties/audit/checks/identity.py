@@ -39,11 +39,11 @@ _SAME_FIELDS = {
     "run": "run",
     "config_sha256": "configuration",
     "workload_sha256": "workload",
-    "version": "version of syncret",
-    "wire": "version of the messages",
     "plan": "division of the budget",
     "protocol": "protocol",
 }
+_VERSIONS = {"version": "version of syncret", "wire": "version of the messages"}
+"""Fields that the attempts of one mesh have in common, and all that charged or opened something."""
 
 
 def form(transcripts: Sequence[ServerTranscript]) -> str:
@@ -276,7 +276,11 @@ def _party_names(transcript: ServerTranscript) -> list[str]:
 
 
 def agreement(evidence: Evidence) -> str:
-    """Verifies that all attempts have the same run, configuration, workload, version and division of the budget."""
+    """Verifies that all attempts have the same run, configuration, workload and division of the budget.
+
+    Their version is the same within a mesh, and among all that charged or opened something: servers may be upgraded
+    while a study waits for its owners.
+    """
     first = evidence.transcripts[0].header
     for transcript in evidence.transcripts:
         for attempt in transcript.attempts:
@@ -288,10 +292,27 @@ def agreement(evidence: Evidence) -> str:
                 )
             same = attempt.opening.record["config"] == first.record["config"]
             require(same, f"server {transcript.pid} writes down another configuration")
+    attempts = [attempt for one in evidence.transcripts for attempt in one.attempts]
+    counted = [attempt for attempt in attempts if attempt.releases] or attempts
+    _require_one_version(counted)
+    for session in {attempt.session for attempt in attempts} - {None}:
+        _require_one_version([attempt for attempt in attempts if attempt.session == session])
     return (
         f"All three ran {first.text('run')!r} with the same configuration, workload, division of the budget and "
-        f"version {first.text('version')} of syncret."
+        f"version {counted[0].opening.text('version')} of syncret."
     )
+
+
+def _require_one_version(attempts: Sequence[TranscriptAttempt]) -> None:
+    """Raises CheckFailure unless these attempts have the same versions of program and messages."""
+    for attempt in attempts:
+        for name, what in _VERSIONS.items():
+            mine, theirs = attempt.opening.record[name], attempts[0].opening.record[name]
+            require(
+                mine == theirs,
+                f"server {attempt.pid} has another {what}: {str(mine)[:60]}, server {attempts[0].pid} "
+                f"{str(theirs)[:60]}",
+            )
 
 
 def configuration(evidence: Evidence, study: Study, plan: str | None) -> str:

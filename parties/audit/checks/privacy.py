@@ -111,11 +111,12 @@ def terms_of(evidence: Evidence) -> RunTerms:
 
 def _require_same_cells(evidence: Evidence) -> None:
     """Raises CheckFailure for a run whose program made a column's cells of noisy counts by another rule."""
-    for transcript in evidence.transcripts:
-        found = transcript.header.number("wire")
+    attempts = [attempt for one in evidence.transcripts for attempt in one.attempts]
+    for attempt in [attempt for attempt in attempts if attempt.releases] or attempts:
+        found = attempt.opening.number("wire")
         if found < _CELLS_SINCE:
             raise CheckFailure(
-                f"server {transcript.pid}'s transcript has messages of version {found}, in which noisy counts chose"
+                f"server {attempt.pid}'s transcript has messages of version {found}, in which noisy counts chose"
                 " other cells of a column: audit it with the version that wrote it"
             )
 

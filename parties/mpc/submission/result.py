@@ -166,15 +166,15 @@ async def _problem(config: Config, files: CertificateFiles, own: OwnServer | Non
 async def _run_state(config: Config, party: PartySection, files: CertificateFiles) -> ServerAnswer:
     """Returns the answer of a server that lists a result: 200; or else what it says of the study.
 
-    A running study is asked for its run alone, since it has no result to refuse.
+    A running study is asked for its run alone, since it has no result to refuse. That a study is over does not say that
+    it has no result: a list that comes late, or not now, is asked for again.
     """
     heard = await ask_server(_impatient(config), party, files, path=run_path(config.run.id))
     if heard.says is not None:
         return ServerAnswer(party, None, "the study is under way there", HTTPStatus.ACCEPTED)
     if heard.status != HTTPStatus.GONE:
         return heard
-    listed = await _ask(config, party, files)
-    return listed if listed.says is not None else heard
+    return await _ask(config, party, files)
 
 
 async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> ServerAnswer:
