@@ -93,7 +93,10 @@ class Progress:
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         """Passes an event to the sinks: its name, a sentence, and details for programs."""
-        event = Event(name, text, fields)
+        self.take(Event(name, text, fields))
+
+    def take(self, event: Event) -> None:
+        """Passes an event to the sinks. A bus is a sink itself, of another bus or of a run status."""
         for sink in self._sinks:
             sink.take(event)
 

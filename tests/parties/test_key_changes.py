@@ -538,7 +538,7 @@ async def test_server_alone_puts_its_next_key_to_work_by_itself(tmp_path: Path) 
     await changes.step()
     assert (hub.own, changes.own, changes.troubles()) == (made.server, None, [])
     assert hub.former_key(before) is not None
-    assert [event.what for event in noted] == ["key at work"]
+    assert [event.what for event in noted] == ["key.at-work"]
     await changes.step()
     assert len(noted) == 1
 
