@@ -48,7 +48,7 @@ class ListeningServers:
         self._servers = servers
 
     @property
-    def sockets(self) -> tuple[TransportSocket, ...]:
+    def sockets(self) -> tuple[socket.socket | TransportSocket, ...]:
         """Sockets that listen."""
         return tuple(each for server in self._servers for each in server.sockets)
 

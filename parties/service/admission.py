@@ -364,10 +364,9 @@ class AdmissionDesk:
             return _error(HTTPStatus.INSUFFICIENT_STORAGE, what, "another try later")
         if found.first == found.seen:
             self._studies.changes.touch()
-            text = f"{study.run}: {asked.name} asks to be admitted"
             self._studies.events.event(
                 EventName.OWNER_REQUESTED,
-                text,
+                f"{study.run}: {asked.name} asks to be admitted",
                 study=study.run,
                 digest=study.digest,
                 state=study.state.value,

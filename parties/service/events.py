@@ -176,13 +176,13 @@ def relayed(said: Mapping[str, object], study: str, process: int | None) -> Even
     own = {"event", "text", "study", "process", "actor", "subject"}
     fields: dict[str, FieldValue] = {}
     for key, value in said.items():
-        if key not in own and _RUN_NAME.fullmatch(key.replace("_", "-")) and _is_scalar(value):
-            fields[key] = printable(value, _MAX_FIELD) if isinstance(value, str) else value
+        if key in own or _RUN_NAME.fullmatch(key.replace("_", "-")) is None:
+            continue
+        if isinstance(value, str):
+            fields[key] = printable(value, _MAX_FIELD)
+        elif value is None or isinstance(value, int | float):
+            fields[key] = value
         if len(fields) == _MAX_FIELDS:
             break
     text = printable(str(said.get("text", "")), _MAX_TEXT).replace("\n", " ")
     return Event(name, f"{study}: {text}", {"study": study, "process": process, **fields})
-
-
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float)

@@ -214,5 +214,7 @@ class CertificateWatch:
         if ends and now - self._said_at > _SAY_AGAIN_S:
             self._said_at = now
             for end, text in ends:
-                fields = {"kind": end.kind, "name": end.name, "left_s": end.to_dict()["left_s"]}
-                self._events.event(EventName.CERTIFICATE_ENDS, text, **fields)
+                left = round(end.left.total_seconds())
+                self._events.event(
+                    EventName.CERTIFICATE_ENDS, text, kind=end.kind, holder=end.name, left_s=left
+                )

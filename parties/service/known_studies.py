@@ -183,9 +183,8 @@ class KnownStudies(Mapping[str, StudyRecord]):
         return study
 
     def _emit(self, entry: StudyEvent, text: str, study: StudyRecord | None) -> None:
-        fields: Mapping[str, FieldValue] = entry.logged(
-            study and study.run, study and study.state.value
-        )
+        run, state = (None, None) if study is None else (study.run, study.state.value)
+        fields: Mapping[str, FieldValue] = entry.logged(run, state)
         self.events.event(entry.what, text, **fields)
 
     def show(self, study: StudyRecord) -> None:

@@ -83,7 +83,11 @@ def _blocked(obstacle: Obstacle) -> Notice:
 def _of_study(
     service: Service, study: StudyRecord, missing: MissingOwners | None, *, now: float
 ) -> Iterator[Notice]:
-    known = {"study": study.run, "digest": study.digest, "state": study.state.value}
+    known: dict[str, FieldValue] = {
+        "study": study.run,
+        "digest": study.digest,
+        "state": study.state.value,
+    }
     if study.state is StudyState.PROPOSED and service.name not in study.approvals:
         text = f"{study.run} waits for approval at {service.name}"
         fields = {**known, "reason": "approval"}

@@ -38,9 +38,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from parties.config import Address
+from parties.crypto.hpke import read_private
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.times import iso_time
-from parties.identity.tls import read_private
 from parties.service.events import EventName
 from parties.service.notices import LINGER_S, HeldNotice, MissingOwners, NoticeBoard, notices
 from parties.service.service import Service
@@ -244,10 +244,15 @@ def targets_of(folder: Path, section: NotifySection) -> list[Target]:
 
 @dataclass(slots=True)
 class _Retry:
-    """Next attempt at one notice: its time (monotonic) and the pause after it."""
+    """Next attempt at one notice: its time (monotonic), and how many have failed."""
 
     at: float = 0.0
-    pause_s: float = FIRST_PAUSE_S
+    failures: int = 0
+
+    def fail(self) -> None:
+        """Sets the next attempt, at growing intervals."""
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(self.failures, 30), LONGEST_PAUSE_S)
+        self.at, self.failures = time.monotonic() + pause_s, self.failures + 1
 
 
 @dataclass(slots=True)
@@ -345,11 +350,9 @@ class Notifier:
             try:
                 await target.send(self._service.name, held)
             except NotDelivered as error:
-                first = retry.pause_s == FIRST_PAUSE_S
                 queue.failed, queue.problem = queue.failed + 1, str(error)
-                retry.at = time.monotonic() + retry.pause_s
-                retry.pause_s = min(2 * retry.pause_s, LONGEST_PAUSE_S)
-                if first:
+                retry.fail()
+                if retry.failures == 1:
                     text = f"{target.name} has not taken {held.notice.event}: {error}"
                     fields = {"target": target.name, "notice": held.notice.event.value}
                     self._service.events.event(

@@ -189,9 +189,9 @@ class StudyRepository:
 
     def note(self, entry: StudyEvent, study: StudyRecord | None = None) -> None:
         """Records an event without a change of a ``study``."""
-        state = study and study.state.value
+        run, state = (None, None) if study is None else (study.run, study.state.value)
         with self._writing, self._transaction() as connection:
-            self._insert_event(connection, entry, study and study.run, state=state)
+            self._insert_event(connection, entry, run, state=state)
 
     def log_page(self, after: int, limit: int) -> LogPage:
         """Returns lines of the operators' log that follow entry ``after``, ``limit`` at most."""

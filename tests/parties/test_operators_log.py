@@ -231,10 +231,15 @@ def test_thief_of_the_database_goes_on_with_no_log(
 
 def test_event_that_the_database_refuses_leaves_no_line(repository: StudyRepository) -> None:
     approve(repository, 1)
-    with pytest.raises(RuntimeError), repository._writing, repository._transaction() as connection:
-        entry = StudyEvent(utc_now(), DIGEST, ANNA, EventName.STUDY_APPROVED, "lost")
-        repository._insert_event(connection, entry, "stays", state="approved")
-        raise RuntimeError
+    entry = StudyEvent(utc_now(), DIGEST, ANNA, EventName.STUDY_APPROVED, "lost")
+
+    def refused() -> None:
+        with repository._writing, repository._transaction() as connection:
+            repository._insert_event(connection, entry, "stays", state="approved")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        refused()
     approve(repository, 2)
     entries = check_log(export(repository)).entries
     assert [entry.get("reason") for entry in entries] == [None, "here 1", "here 2"]
