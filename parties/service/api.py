@@ -257,6 +257,11 @@ def _troubles(service: Service) -> list[str]:
         *troubles(names, found, service.clocks),
         *service.key_changes.troubles(),
         *service.certificates.sentences(),
+        *(
+            f"{each['target']} takes no notifications: {each['problem']}"
+            for each in service.deliveries()
+            if each["problem"]
+        ),
     ]
 
 

@@ -136,7 +136,7 @@ class NoticeBoard:
         self._path = folder / FILE
         self._held: dict[str, HeldNotice] = {}
         self._former = self._read()
-        self._written = ""
+        self._written = "{}\n"
 
     def update(self, current: Iterable[Notice], now: float) -> list[Notice]:
         """Notes the notices that hold now, and returns those that have just begun."""
@@ -161,8 +161,8 @@ class NoticeBoard:
         found = [held for held in self._held.values() if held.seen == now]
         return sorted(found, key=lambda held: held.since)
 
-    def write(self) -> None:
-        """Stores who was notified of what, if it has changed. Blocks. A disk that refuses it is no failure."""
+    def changed(self) -> str | None:
+        """Returns the text to store if it is another one than before."""
         document = {
             name: {"since": held.since, "targets": sorted(held.targets)}
             for name, held in self._held.items()
@@ -170,11 +170,14 @@ class NoticeBoard:
             name: {"since": since, "targets": sorted(targets)}
             for name, (since, targets) in self._former.items()
         }
-        text = json.dumps(document, indent=1, sort_keys=True)
-        if text != self._written:
-            with contextlib.suppress(StoreError):
-                write_atomic(self._path, text + "\n")
-                self._written = text
+        text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+        return None if text == self._written else text
+
+    def write(self, text: str) -> None:
+        """Stores who was notified of what. Blocks. A disk that refuses it is no failure."""
+        with contextlib.suppress(StoreError):
+            write_atomic(self._path, text)
+            self._written = text
 
     def forget_former(self) -> None:
         """Forgets the notices of a former process that do not hold any more."""

@@ -31,11 +31,10 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
-
-import aiohttp
 
 from parties.config import Address
 from parties.crypto.hpke import read_private
@@ -52,7 +51,8 @@ CHECK_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 3_600.0
 _OWNERS_S = 300.0
 """Interval between questions for the data owners of a study that closes soon, in seconds."""
-_ATTEMPT_S = 20.0
+_ATTEMPT_S, _LIMIT_S = 20.0, 60.0
+"""Time for each answer of a target, and for a whole attempt, in seconds."""
 _PREFIX, _LEAST_SECRET, _MOST_SECRET = "whsec_", 24, 64
 _OWN_EVENTS = (EventName.STUDY_WAITS_HERE, EventName.OWNER_MISSING, EventName.KEY_WAITS_HERE)
 """Notices whose beginning is reported here; that of others is reported where it happens."""
@@ -108,54 +108,92 @@ def _context(folder: Path, ca: str | None, key: str) -> ssl.SSLContext:
         raise ConfigError(str(folder / FILE), key, text) from error
 
 
+class _Attempts:
+    """Attempts of one target, one at a time, each in a thread of its own: the standard library's clients block."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    async def run(self, attempt: Callable[[], object]) -> None:
+        """Runs an attempt. Raises NotDelivered for every error, and after ``_LIMIT_S`` seconds."""
+        if self._thread is not None and self._thread.is_alive():
+            raise NotDelivered("the last attempt has not ended")
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        failure: list[Exception] = []
+
+        def run() -> None:
+            try:
+                attempt()
+            except Exception as error:  # noqa: BLE001  # Whatever a library raises: the message was not taken.
+                failure.append(error)
+            with contextlib.suppress(RuntimeError):  # The loop has ended.
+                loop.call_soon_threadsafe(done.set)
+
+        # No thread of the service's pool, which its disks and databases wait for; the process's end waits for none.
+        self._thread = threading.Thread(target=run, name="notify", daemon=True)
+        self._thread.start()
+        try:
+            async with asyncio.timeout(_LIMIT_S):
+                await done.wait()
+        except TimeoutError as error:
+            raise NotDelivered(f"no end within {_LIMIT_S:g} s") from error
+        if failure:
+            raise NotDelivered(_reason(failure[0])) from failure[0]
+
+
+def _reason(error: Exception) -> str:
+    """Returns the reason without the text of a server, which may quote what was sent."""
+    if isinstance(error, NotDelivered):
+        return str(error)
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return "the server has no STARTTLS, or no login"
+    if isinstance(error, smtplib.SMTPResponseException):
+        return f"answered {error.smtp_code} ({type(error).__name__})"
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return "no recipient was accepted"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {_ATTEMPT_S:g} s"
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
+
+
 class Webhook:
     """Webhook of a service in ``folder``."""
 
     def __init__(self, folder: Path, section: NotifySection) -> None:
         """Raises ConfigError, CertificateError."""
-        self._url = section.url or ""
+        self._url = urlsplit(section.url or "")
         self._secret = read_secret(folder / section.secret)
         self._context = _context(folder, section.ca, "notify.ca")
         # The path may have a token in it.
-        self.name = f"webhook {urlsplit(self._url).hostname}"
+        self.name = f"webhook {self._url.hostname}"
+        self._attempts = _Attempts()
 
     async def send(self, server: str, held: HeldNotice) -> None:
         """See ``Target``."""
-        body, now = json.dumps(message_document(server, held)).encode(), int(time.time())
+        body = json.dumps(message_document(server, held)).encode()
+        await self._attempts.run(lambda: self._post(held.id, body))
+
+    def _post(self, message_id: str, body: bytes) -> None:
+        now, url = int(time.time()), self._url
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "syncret",
-            "webhook-id": held.id,
+            "webhook-id": message_id,
             "webhook-timestamp": str(now),
-            "webhook-signature": signature(self._secret, held.id, now, body),
+            "webhook-signature": signature(self._secret, message_id, now, body),
         }
-        connector = aiohttp.TCPConnector(ssl=self._context, force_close=True)
-        limit = aiohttp.ClientTimeout(total=_ATTEMPT_S)
-        try:
-            async with (
-                aiohttp.ClientSession(
-                    connector=connector, timeout=limit, cookie_jar=aiohttp.DummyCookieJar()
-                ) as session,
-                session.post(
-                    self._url, data=body, headers=headers, allow_redirects=False
-                ) as answer,
-            ):
-                status = answer.status
-        except TimeoutError as error:
-            raise NotDelivered(f"no answer within {_ATTEMPT_S:g} s") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NotDelivered(_network_reason(error)) from error
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        # This client knows neither proxies nor redirects nor cookies.
+        connection = HTTPSConnection(
+            url.hostname or "", url.port, timeout=_ATTEMPT_S, context=self._context
+        )
+        with contextlib.closing(connection):
+            connection.request("POST", path, body, headers)
+            status = connection.getresponse().status
         if not 200 <= status < 300:
             raise NotDelivered(f"answered {status}; expected 2xx")
-
-
-def _network_reason(error: Exception) -> str:
-    below = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-    if isinstance(below, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {below.verify_message}"
-    if isinstance(below, OSError) and below.strerror:
-        return below.strerror
-    return type(below).__name__
 
 
 class Mail:
@@ -171,7 +209,7 @@ class Mail:
             data = read_private(folder / section.smtp_password, "mail password", "one line")
             self._login = (section.smtp_user, data.decode(errors="replace").strip())
         self.name = f"mail {self._address.host}"
-        self._thread: threading.Thread | None = None
+        self._attempts = _Attempts()
 
     def message(self, server: str, held: HeldNotice) -> EmailMessage:
         """Returns the mail. Its headers have no line of a text: the library refuses one."""
@@ -188,29 +226,8 @@ class Mail:
         return made
 
     async def send(self, server: str, held: HeldNotice) -> None:
-        """See ``Target``. The library blocks: it gets a thread of its own, one at a time."""
-        if self._thread is not None and self._thread.is_alive():
-            raise NotDelivered("the last attempt has not ended")
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
-        failure: list[Exception] = []
-
-        def attempt() -> None:
-            try:
-                self._send(self.message(server, held))
-            except Exception as error:  # noqa: BLE001  # Whatever the library raises: the message was not taken.
-                failure.append(error)
-            with contextlib.suppress(RuntimeError):  # The loop has ended.
-                loop.call_soon_threadsafe(done.set)
-
-        self._thread = threading.Thread(target=attempt, name="mail", daemon=True)
-        self._thread.start()
-        try:
-            async with asyncio.timeout(2 * _ATTEMPT_S):
-                await done.wait()
-        except TimeoutError as error:
-            raise NotDelivered(f"no end within {2 * _ATTEMPT_S:g} s") from error
-        if failure:
-            raise NotDelivered(_mail_reason(failure[0])) from failure[0]
+        """See ``Target``."""
+        await self._attempts.run(lambda: self._send(self.message(server, held)))
 
     def _send(self, message: EmailMessage) -> None:
         host, port = self._address.host, self._address.port
@@ -221,17 +238,6 @@ class Mail:
             if self._login is not None:
                 client.login(*self._login)
             client.send_message(message, self._from, self._to)
-
-
-def _mail_reason(error: Exception) -> str:
-    """Returns the reason without the text of the server, which may quote what was sent."""
-    if isinstance(error, smtplib.SMTPNotSupportedError):
-        return "the server has no STARTTLS, or no login"
-    if isinstance(error, smtplib.SMTPResponseException):
-        return f"answered {error.smtp_code} ({type(error).__name__})"
-    if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return "no recipient was accepted"
-    return "no answer in time" if isinstance(error, TimeoutError) else _network_reason(error)
 
 
 def targets_of(folder: Path, section: NotifySection) -> list[Target]:
@@ -308,7 +314,8 @@ class Notifier:
         try:
             while True:
                 self._look()
-                await asyncio.to_thread(self._board.write)
+                if (text := self._board.changed()) is not None:
+                    await asyncio.to_thread(self._board.write, text)
                 await asyncio.sleep(CHECK_S)
         finally:
             tasks = [queue.task for queue in self._queues if queue.task is not None]
