@@ -51,6 +51,10 @@ FAULTS: dict[str, dict[str, Any]] = {
     "SyncretPeerAway": {"peers": [{**peer, "there": False} for peer in QUIET["peers"]]},
     "SyncretClockOff": {"clock": {"off_s": -40.0, "known": True}},
     "SyncretStudyWaits": {"studies": deepcopy(SERVICE["studies"])},
+    "SyncretStudyFailed": {
+        "studies": [{**QUIET["studies"][1], "state": "failed", "ended_s": 6 * 86_400.0}]
+    },
+    "SyncretNoticesPending": {"notify": [{**QUIET["notify"][0], "pending": 1}]},
 }
 
 
@@ -98,3 +102,17 @@ def test_backup_of_two_days_ago_is_old_and_none_is_older() -> None:
     for age, fires in ((172_799.0, False), (172_801.0, True), (None, True)):
         folder = {**QUIET["folder"], "backup_age_s": age}
         assert ("SyncretBackupOld" in firing({**QUIET, "folder": folder})) == fires
+
+
+def test_study_that_has_failed_is_seen_for_a_week_and_as_long_as_none_of_its_name_ends_later() -> (
+    None
+):
+    failed = {**QUIET["studies"][1], "state": "failed"}
+    for studies, fires in (
+        ([{**failed, "ended_s": 6.9 * 86_400}], True),
+        ([{**failed, "ended_s": 7.1 * 86_400}], False),
+        ([{**failed, "ended_s": 5_000.0}, {**QUIET["studies"][1], "ended_s": 60.0}], False),
+        # It was approved again.
+        ([{**failed, "state": "approved", "ended_s": 5_000.0}], False),
+    ):
+        assert ("SyncretStudyFailed" in firing({**QUIET, "studies": studies})) == fires

@@ -35,8 +35,8 @@ from parties.foundation.process_limits import raise_file_limit
 from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import Authority
 from parties.local.processes import Supervision
-from parties.observability.events import Progress
-from parties.observability.logs import JsonLog
+from parties.observability.events import Event, Progress
+from parties.observability.logs import JsonLog, event_of
 from parties.service.identity import ServerFile, ServiceIdentity, create_identity, join_servers
 from parties.service.kit import make_kits
 from parties.service.rotation import announce, finish_activation
@@ -372,8 +372,11 @@ class _ToProgress(logging.Handler):
         self._progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        name = "warning" if record.levelno >= logging.WARNING else "log"
-        self._progress.event(name, record.getMessage(), source=record.name)
+        event = event_of(record)
+        if event is None:
+            name = "warning" if record.levelno >= logging.WARNING else "log"
+            event = Event(name, record.getMessage(), {"source": record.name})
+        self._progress.take(event)
 
 
 def _log_to(progress: Progress) -> None:

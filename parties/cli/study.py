@@ -21,6 +21,7 @@ from parties.cli.options import (
     service_answer,
 )
 from parties.cli.runtime import common_options, print_json, print_lines, say
+from parties.cli.study_log import check_log_command, log_command
 from parties.config import Config, earlier_model, load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import ServiceRefused, Status
@@ -46,6 +47,10 @@ def study() -> None:
 
     STUDY is a digest, 8 of its digits or more, or the name of a run. All of them have --json.
     """
+
+
+study.add_command(log_command)
+study.add_command(check_log_command)
 
 
 @study.command(epilog="Example: syncret study propose stays.toml --authority authority")

@@ -145,7 +145,7 @@ class Attendance:
                 f"{self.needed} are needed{self._missing_names()}; until {at}"
             )
             if self.reminder.due(text):
-                self.progress.event("waiting", text, done=self.here)
+                self.progress.event("waiting", text, done=self.here, closing_s=round(left, 1))
             await self.members.change(min(left, _ATTENDANCE_POLL_S))
             self._expel_revoked()
 

@@ -28,6 +28,7 @@ from parties.network.frames import (
     write_frame,
 )
 from parties.network.port_sharing import PassedSocketServer, SharedPorts
+from parties.network.remote_address import ListeningServers, remote_address, serve_tls
 from parties.observability.events import Rejection
 
 
@@ -67,7 +68,7 @@ class TlsClients(ConnectedClients):
         self.sending: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._inlets = inlets
-        self._listener: asyncio.Server | PassedSocketServer | None = None
+        self._listener: ListeningServers | PassedSocketServer | None = None
         self._closed = False
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -83,13 +84,8 @@ class TlsClients(ConnectedClients):
             )
             return self
         try:
-            self._listener = await asyncio.start_server(
-                self._accept,
-                address.host,
-                address.port,
-                ssl=context,
-                ssl_handshake_timeout=self.stage_s,
-                backlog=1024,
+            self._listener = await serve_tls(
+                self._stream, address, context, handshake_s=self.stage_s
             )
         except OSError as error:
             raise ConfigError(
@@ -120,7 +116,8 @@ class TlsClients(ConnectedClients):
             writer.transport.abort()
 
     def _handshake_failed(self, error: ssl.SSLError) -> None:
-        self._rejected(Rejection.TLS, tls.handshake_text(error))
+        remote = remote_address()
+        self._rejected(Rejection.TLS, tls.handshake_text(error, remote), remote=remote)
 
     def _stream(self) -> asyncio.StreamReaderProtocol:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accept)

@@ -246,6 +246,14 @@ def peer_name(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
     return str(names[0])
 
 
+def peer_subject(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
+    """Returns the verified peer's whole subject as in RFC 4514. Raises CertificateError if there is none."""
+    certificate = connection.getpeercert(binary_form=True)
+    if not certificate:
+        raise CertificateError("the peer presented no certificate")
+    return certificate_from_der(certificate).subject.rfc4514_string()
+
+
 def peer_key(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
     """Returns the ``key_hash`` of the verified peer's certificate. Raises CertificateError if there is none."""
     certificate = connection.getpeercert(binary_form=True)
@@ -330,11 +338,12 @@ def with_failure_alerts(
     return context
 
 
-def handshake_text(error: ssl.SSLError) -> str:
-    """Returns the cause of an unknown peer's failed handshake, in OpenSSL's words."""
+def handshake_text(error: ssl.SSLError, remote: str = "") -> str:
+    """Returns the cause of an unknown peer's failed handshake, in OpenSSL's words, with its address if it is known."""
     reason = getattr(error, "reason", None)
     words = getattr(error, "verify_message", None) or reason or type(error).__name__
-    return f"a TLS handshake failed: {str(words).replace('_', ' ').lower()}"
+    whose = f" with {remote}" if remote else ""
+    return f"a TLS handshake{whose} failed: {str(words).replace('_', ' ').lower()}"
 
 
 def pinned_server_context(files: CertificateFiles) -> ssl.SSLContext:

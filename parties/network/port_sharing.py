@@ -18,6 +18,7 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 
+from parties.network.remote_address import set_remote
 from protocols.mesh import Inlet
 
 logger = logging.getLogger("syncret.inlets")
@@ -187,6 +188,7 @@ class PassedSocketServer:
 
     async def _handshake(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
+        set_remote(connection)
         try:
             await loop.connect_accepted_socket(
                 self._factory,

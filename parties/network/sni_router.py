@@ -8,7 +8,6 @@ the name then stays. Public: names and addresses.
 
 import asyncio
 import contextlib
-import logging
 import socket
 import time
 from collections.abc import Callable
@@ -17,8 +16,6 @@ from functools import partial
 from parties.config import Address
 from parties.foundation.errors import ConfigError
 from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStatus
-
-logger = logging.getLogger("syncret.front")
 
 HELLO_TIMEOUT_S = 5.0
 """Maximum time for a connection's ClientHello, in seconds."""
@@ -32,13 +29,21 @@ _LOG_S = 10.0
 ConnectionHandler = Callable[[socket.socket], object]
 
 
+def ignore_refusal(port: str, remote: str, reason: str) -> None:
+    """Ignores a refused connection."""
+
+
 class SniRouter:
-    """One port; ``routes`` has the handler of each name, and ``fallback`` may handle any other name."""
+    """One port; ``routes`` has the handler of each name, and ``fallback`` may handle any other name.
+
+    ``on_refusal`` is called for refused connections, at a limited rate: with the port's name, the address, the reason.
+    """
 
     def __init__(self, what: str, listener: socket.socket) -> None:
         self.what = what
         self.routes: dict[str, ConnectionHandler] = {}
         self.fallback: Callable[[str, socket.socket], bool] = lambda name, connection: False
+        self.on_refusal: Callable[[str, str, str], object] = ignore_refusal
         self.refused = 0
         self._listener = listener
         self._pending: dict[asyncio.Task[None], None] = {}
@@ -114,11 +119,11 @@ class SniRouter:
         connection.close()
 
     def _refuse(self, peer: str, reason: str) -> None:
-        """Counts a refusal, and logs it at a limited rate."""
+        """Counts a refusal, and reports it at a limited rate."""
         self.refused += 1
         if time.monotonic() - self._logged_at >= _LOG_S:
             self._logged_at = time.monotonic()
-            logger.warning("%s: refused a connection from %s: %s", self.what, peer, reason)
+            self.on_refusal(self.what, peer, reason)
 
 
 async def _peek_hello(connection: socket.socket) -> ClientHello | None:

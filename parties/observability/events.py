@@ -19,6 +19,7 @@ import enum
 import json
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -93,7 +94,10 @@ class Progress:
 
     def event(self, name: str, text: str, **fields: FieldValue) -> None:
         """Passes an event to the sinks: its name, a sentence, and details for programs."""
-        event = Event(name, text, fields)
+        self.take(Event(name, text, fields))
+
+    def take(self, event: Event) -> None:
+        """Passes an event to the sinks. A bus is a sink itself, of another bus or of a run status."""
         for sink in self._sinks:
             sink.take(event)
 
@@ -139,12 +143,15 @@ class JsonLines:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
+        self._lock = threading.Lock()
 
     def take(self, event: Event) -> None:
         """Writes the event as a JSON line."""
         stream = self._stream or sys.stdout
-        stream.write(json.dumps({"event": event.name, "text": event.text, **event.fields}) + "\n")
-        stream.flush()
+        line = json.dumps({"event": event.name, "text": event.text, **event.fields}) + "\n"
+        with self._lock:
+            stream.write(line)
+            stream.flush()
 
 
 class Rejection(enum.StrEnum):

@@ -173,6 +173,8 @@ class RunInfo:
     minimum: int
     peers: Mapping[int, str] = field(default_factory=dict)
     owners: frozenset[str] = frozenset()
+    closes: float | None = None
+    """Time of ``clients.closes`` in seconds since the epoch, None without that date."""
 
     @classmethod
     def of_server(cls, config: Config, pid: int) -> "RunInfo":
@@ -214,6 +216,7 @@ class RunInfo:
             minimum=max(clients.minimum, least),
             peers=peers or {},
             owners=config.owners,
+            closes=None if clients.closing is None else clients.closing.timestamp(),
         )
 
 
@@ -261,6 +264,8 @@ class RunStatus:
         self._activity: str | None = None
         self._time_left: tuple[float, float] | None = None
         """Remaining seconds, and the time of that estimate."""
+        self._closing_at = about.closes
+        """End of the wait for data owners, in seconds since the epoch, as far as it is known."""
         self._current_round: int | None = None
         self._last_round: int | None = None
         self._events: deque[_RecordedEvent] = deque(maxlen=_MAX_KEPT)
@@ -284,6 +289,9 @@ class RunStatus:
                 self._time_left = (float(left), now) if isinstance(left, int | float) else None
             else:
                 self._events.append(said)
+            closing = fields.get("closing_s")
+            if name == "waiting" and self.about.closes is None and isinstance(closing, int | float):
+                self._closing_at = now + closing
             self._activity = event.text
             self._count_rounds(name, fields)
             if (phase := _PHASES.get(name)) is not None:
@@ -432,6 +440,7 @@ class RunStatus:
                 "started": iso_time(self._began),
                 "elapsed_s": round(now - self._began, 1),
                 "left_s": self._left_s(now),
+                "closing_s": self._closing_s(now),
             },
             "peers": [
                 {"pid": pid, "name": name, **asdict(self._peers[pid]), "round_trip_s": trips[pid]}
@@ -445,6 +454,13 @@ class RunStatus:
             "rejected": [said.to_dict() for said in self._refused],
             "events": [said.to_dict() for said in self._events],
         }
+
+    def _closing_s(self, now: float) -> float | None:
+        """Returns the seconds until no more data owners are taken; None once that is over, or unknown."""
+        waits = self._phase in (Phase.STARTING, Phase.CONNECTING, Phase.WAITING)
+        if self._closing_at is None or not waits:
+            return None
+        return round(max(0.0, self._closing_at - now), 1)
 
     def _left_s(self, now: float) -> float | None:
         if self._time_left is None:

@@ -43,6 +43,7 @@ from parties.identity.tls import anonymous_server_context
 from parties.mpc.submission.http_api import admission_path
 from parties.network.port_sharing import admission_sni_name
 from parties.service.closed_studies import closed_study_answer
+from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
 from parties.service.responders import ResponderPool, StudyResponder
 from parties.service.studies import DISTAIM, ENDED, StudyRecord
@@ -363,6 +364,15 @@ class AdmissionDesk:
             return _error(HTTPStatus.INSUFFICIENT_STORAGE, what, "another try later")
         if found.first == found.seen:
             self._studies.changes.touch()
+            self._studies.events.event(
+                EventName.OWNER_REQUESTED,
+                f"{study.run}: {asked.name} asks to be admitted",
+                study=study.run,
+                digest=study.digest,
+                state=study.state.value,
+                owner=asked.name,
+                remote=remote,
+            )
         if found.state is ApplicantState.REFUSED:
             what = f"the request of {asked.name} was refused"
             return _error(HTTPStatus.FORBIDDEN, what, "a word with the study's coordinator")

@@ -19,6 +19,7 @@
     POST /servers/NAME/confirm         {"words": text}: accepts the next key that the server NAME announces; with
                                        {"file": its new public file} that file's, and its former one no more
     DELETE /servers/NAME/confirm       forgets the next key of NAME that was confirmed here
+    GET  /log                          pages of the operators' log (`parties.service.log_api`)
     POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
 
 ID is a digest, 8 of its digits or more, or the name of a run. Other modules add routes to ``service_application``. The
@@ -45,15 +46,17 @@ from parties.config.diff import differences
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import version_line
 from parties.identity.join_documents import fingerprint_words
-from parties.identity.tls import peer_name
+from parties.identity.tls import peer_name, peer_subject
 from parties.identity.typed_words import WrongWords, read_words
 from parties.observability.events import OnRejection, ignore_rejection
 from parties.observability.failure_causes import Cause, Obstacle
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.admission import ApplicantState, UnknownApplicant
 from parties.service.collection import CollectionRefused
+from parties.service.events import Actor
 from parties.service.key_changes import KeyRefused
 from parties.service.known_studies import UnknownStudy
+from parties.service.log_api import log_routes
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
 from parties.service.process_info import folder_dict, process_dict
@@ -67,7 +70,7 @@ from parties.service.run_api import (
 )
 from parties.service.service import Service, WrongStudyState
 from parties.service.status_client import get_document
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState, utc_now
 from parties.service.study_intake import MAX_DOCUMENT_BYTES, ProposalRefused
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
@@ -126,6 +129,7 @@ def service_application(
             web.post("/servers/{name}/confirm", _confirm_key),
             web.delete("/servers/{name}/confirm", _forget_key),
             web.post("/cards", _cards),
+            *log_routes(service.studies),
         ]
     )
     return app
@@ -191,6 +195,8 @@ async def service_status(service: Service) -> dict[str, object]:
         "certificates": [end.to_dict() for end in service.certificates.all()],
         "keys": service.key_changes.to_list(),
         "refused": dict(service.fetcher.refused),
+        "notify": service.deliveries(),
+        "event_counts": dict(service.studies.counts.counts),
         "states": Counter(study.state.value for study in service.studies.values()),
         "studies": [await _study_document(service, study) for study in service.recent()],
     }
@@ -215,6 +221,7 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
         "changed_at": study.changed_at.isoformat(timespec="seconds"),
         "started_at": study.started_at and study.started_at.isoformat(timespec="seconds"),
         "ended_at": study.ended_at and study.ended_at.isoformat(timespec="seconds"),
+        "ended_s": study.ended_at and round((utc_now() - study.ended_at).total_seconds(), 1),
         **await _summary_fields(service, study),
         "servers": _server_states(service, study),
         "folder": service.studies.folder(study).text,
@@ -256,6 +263,11 @@ def _troubles(service: Service) -> list[str]:
         *troubles(names, found, service.clocks),
         *service.key_changes.troubles(),
         *service.certificates.sentences(),
+        *(
+            f"{each['target']} takes no notifications: {each['problem']}"
+            for each in service.deliveries()
+            if each["problem"]
+        ),
     ]
 
 
@@ -442,21 +454,21 @@ async def _body(request: web.Request) -> dict[str, object]:
     return document
 
 
-def actor(request: web.Request) -> str:
-    """Returns the requester's name: from the client certificate, or the system's user at the socket's other end."""
+def actor(request: web.Request) -> Actor:
+    """Returns the requester: by the client certificate, or as the system's user at the socket's other end."""
     transport = request.transport
     certificate = transport.get_extra_info("ssl_object") if transport is not None else None
     if certificate is not None:
-        return f"operator {peer_name(certificate)}"
+        return Actor(f"operator {peer_name(certificate)}", peer_subject(certificate))
     connection = transport.get_extra_info("socket") if transport is not None else None
     option = getattr(socket, "SO_PEERCRED", None)
     if connection is None or option is None or connection.family != socket.AF_UNIX:
-        return "operator"
+        return Actor("operator")
     data = connection.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size)
     _, uid, _ = _PEER_CREDENTIALS.unpack(data)
     with contextlib.suppress(KeyError):
-        return f"operator {pwd.getpwuid(uid).pw_name}"
-    return f"operator {uid}"
+        return Actor(f"operator {pwd.getpwuid(uid).pw_name}", f"unix uid {uid}")
+    return Actor(f"operator {uid}", f"unix uid {uid}")
 
 
 async def _propose(request: web.Request) -> web.Response:

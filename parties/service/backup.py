@@ -50,8 +50,8 @@ from protocols.durable import sync
 FORM = 1
 _MANIFEST, _FOLDER, _KEYS, _REGISTER = "manifest.json", "folder", "keys", "register.sqlite"
 _BACKUP_TRIES, _BACKUP_PAUSE_S = 5, 1.0
-KEY_ENDINGS = (".key", ".seal", ".p12", ".backup-key")
-"""Endings of the names of files with private keys."""
+KEY_ENDINGS = (".key", ".seal", ".p12", ".backup-key", ".secret", ".password")
+"""Endings of the names of files with private keys, and of those with the secrets of notifications."""
 _SERVICE_KEY = "keys/own.key"
 _MAX_MANIFEST = 1 << 24
 _CHUNK = 1 << 20

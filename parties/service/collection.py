@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from parties.foundation.errors import PartyError
 from parties.foundation.untrusted_text import printable
 from parties.local.processes import child_environment
+from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
 from parties.service.retention import BUNDLE
 from parties.service.studies import StudyEvent, StudyRecord, StudyState, utc_now
@@ -63,10 +64,10 @@ class ResultCollection:
 
     async def _collect(self, study: StudyRecord, actor: str) -> None:
         problem = await self._run(study)
-        what = "collected the result"
+        what = EventName.RESULT_COLLECTED
         if problem:
             self._problems[study.digest] = problem
-            what = "could not collect the result"
+            what = EventName.RESULT_NOT_COLLECTED
         with contextlib.suppress(PartyError):
             await self.studies.note(StudyEvent(utc_now(), study.digest, actor, what, problem))
 

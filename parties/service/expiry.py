@@ -6,7 +6,6 @@ without which nobody gets in. A certificate ends soon ``SOON`` before. All value
 
 import contextlib
 import datetime
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from cryptography.hazmat.primitives import hashes
 from parties.config import CertificateFiles
 from parties.foundation.errors import CertificateError, CertificateExpired, PartyError
 from parties.identity.tls import common_name, load_certificate
+from parties.observability.events import Progress
+from parties.service.events import EventName
 from parties.service.identity import ServiceIdentity
 from parties.service.rotation import announced
 from parties.service.settings import AdminSection, load_settings
 from parties.storage.files import disk_errors
-
-logger = logging.getLogger("syncret.service")
 
 SOON = datetime.timedelta(days=30)
 SERVER, PEER, ADMIN, OPERATOR, AUTHORITY = "server", "peer", "admin", "operator", "authority"
@@ -179,10 +178,16 @@ def check_valid(identity: ServiceIdentity) -> None:
 
 
 class CertificateWatch:
-    """Ends of certificates from ``source``, read again once a minute; those that end soon are logged once a day."""
+    """Ends of certificates from ``source``, read again once a minute.
 
-    def __init__(self, source: Callable[[], Sequence[CertificateEnd]]) -> None:
+    Each that ends soon is an event of the bus ``events``, once a day.
+    """
+
+    def __init__(
+        self, source: Callable[[], Sequence[CertificateEnd]], events: Progress | None = None
+    ) -> None:
         self._source = source
+        self._events = events or Progress()
         self._found: list[CertificateEnd] = []
         self._read_at = self._said_at = -float("inf")
 
@@ -205,8 +210,11 @@ class CertificateWatch:
         return [text for end in self.all() if (text := end.sentence())]
 
     def _say(self, now: float) -> None:
-        texts = [text for end in self._found if (text := end.sentence())]
-        if texts and now - self._said_at > _SAY_AGAIN_S:
+        ends = [(end, text) for end in self._found if (text := end.sentence())]
+        if ends and now - self._said_at > _SAY_AGAIN_S:
             self._said_at = now
-            for text in texts:
-                logger.warning("%s", text)
+            for end, text in ends:
+                left = round(end.left.total_seconds())
+                self._events.event(
+                    EventName.CERTIFICATE_ENDS, text, kind=end.kind, holder=end.name, left_s=left
+                )

@@ -18,6 +18,7 @@ from parties.observability.status import Phase, RunStatus
 from parties.observability.traces import trace_steps
 from parties.service import admin_listener
 from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
+from parties.service.events import service_events
 from parties.service.expiry import CertificateWatch, admin_certificates, run_certificates
 from parties.service.run_api import CommandHandlers, run_application
 from parties.service.settings import Settings, load_settings
@@ -50,7 +51,8 @@ async def with_admin_api(
     """
     settings = load_settings(folder)
     watch = CertificateWatch(
-        lambda: [*run_certificates(tls), *admin_certificates(folder, settings.admin)]
+        lambda: [*run_certificates(tls), *admin_certificates(folder, settings.admin)],
+        service_events(),
     )
     board.sources.certificates = lambda: [end.to_dict() for end in watch.all()]
     made = partial(_application, board, folder, orders, settings)

@@ -7,7 +7,6 @@ next key to work once both others have confirmed it, and retires a peer's former
 
 import asyncio
 import datetime
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,12 +18,11 @@ from parties.foundation.errors import PartyError
 from parties.identity.join_documents import fingerprint_words
 from parties.identity.typed_words import read_words
 from parties.service import rotation
+from parties.service.events import EventName
 from parties.service.identity import ServerFile, ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_sync import Peer
 from parties.service.studies import StudyEvent, utc_now
-
-logger = logging.getLogger("syncret.service")
 
 _RENEWAL_PAUSE_S = 600.0
 """Least time between two certificates of one server that are accepted without words."""
@@ -198,7 +196,7 @@ class KeyChanges:
             await asyncio.to_thread(
                 rotation.confirm, self._identity, peer.pid, text, at_once=content is not None
             )
-            await self._changed(actor, "key confirmed", server)
+            await self._changed(actor, EventName.KEY_CONFIRMED, server)
 
     async def forget(self, name: str, actor: str) -> None:
         """Forgets the confirmed key of the server ``name``. Raises KeyRefused, StoreError, CertificateError."""
@@ -208,7 +206,7 @@ class KeyChanges:
             raise KeyRefused(f"no next key of {name} was confirmed here; nothing was changed")
         async with self._lock:
             await asyncio.to_thread(rotation.forget, self._identity, peer.pid)
-            await self._changed(actor, "confirmation taken back", confirmed)
+            await self._changed(actor, EventName.KEY_WITHDRAWN, confirmed)
 
     def _peer(self, name: str) -> Peer:
         """Returns the other server with this name. Raises KeyRefused."""
@@ -236,16 +234,16 @@ class KeyChanges:
                 self._renewed_at[pid] = time.monotonic()
                 content = said.content
                 await asyncio.to_thread(rotation.confirm, self._identity, pid, content)
-                await self._changed(peer.server.name, "certificate renewed", said.server)
+                await self._changed(peer.server.name, EventName.KEY_RENEWED, said.server)
             successor = self._identity.successors.get(pid)
             if successor is not None and peer.presented == successor.fingerprint:
                 await asyncio.to_thread(rotation.promote, self._identity, pid)
-                await self._changed(peer.server.name, "key at work", successor)
+                await self._changed(peer.server.name, EventName.KEY_AT_WORK, successor)
         if self.own is not None and not self._unconfirmed(self.own):
             server = self.own.server
             await asyncio.to_thread(rotation.activate, self._identity)
             self.own = None
-            await self._changed(server.name, "key at work", server)
+            await self._changed(server.name, EventName.KEY_AT_WORK, server)
 
     def _is_renewal(self, pid: int, said: rotation.Announcement) -> bool:
         """Returns true if an announcement is of a certificate that is accepted without words.
@@ -278,9 +276,11 @@ class KeyChanges:
         held = self._identity.held
         if held is not None and held.look():
             if held.problem:
-                logger.warning("%s", held.problem)
+                self._studies.events.event(EventName.KEY_AWAY, held.problem)
             else:
-                logger.info("%s has this server's key again", held.target)
+                self._studies.events.event(
+                    EventName.KEY_THERE, f"{held.target} has this server's key again"
+                )
 
     def _unconfirmed(self, own: rotation.Announcement) -> list[int]:
         name, wanted = self._identity.own.name, own.server.fingerprint
@@ -290,8 +290,8 @@ class KeyChanges:
             if (said := peer.statement) is None or said.confirmed.get(name) != wanted
         ]
 
-    async def _changed(self, actor: str, what: str, server: ServerFile) -> None:
+    async def _changed(self, actor: str, what: EventName, server: ServerFile) -> None:
         await self._reconnect()
         text = f"{server.name}, {server.key[:16]}"
-        logger.info("%s: %s", what, text)
-        await self._studies.note(StudyEvent(utc_now(), None, actor, what, text))
+        fields = {"peer": server.name}
+        await self._studies.note(StudyEvent(utc_now(), None, actor, what, text, fields=fields))

@@ -1,15 +1,17 @@
 """Known studies of a service: in memory as in the database, with their folders and summaries, and signals of changes.
 
-Every change is in the database before it is in memory. Nothing here is secret.
+Every change is in the database before it is in memory, and before it is an event of the service. Nothing here is
+secret.
 """
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Collection, Iterator, Mapping
 
 from parties.config import Config
 from parties.foundation.errors import PartyError
+from parties.observability.events import FieldValue
+from parties.service.events import EventCounts, EventName, event_words, service_events
 from parties.service.identity import ServiceIdentity
 from parties.service.studies import (
     ENDED,
@@ -27,8 +29,6 @@ from parties.service.study_intake import (
     make_study_folder,
     proposed_config,
 )
-
-logger = logging.getLogger("syncret.service")
 
 _MAX_ENDED_RECENT = 50
 """Number of ended studies among the recent ones; `GET /studies` returns all."""
@@ -77,13 +77,15 @@ class StudyChanges:
 class KnownStudies(Mapping[str, StudyRecord]):
     """Studies by digest, in the order of their last changes, independent of clocks, which may be set back.
 
-    ``lock`` is held while a study is added or changed.
+    ``lock`` is held while a study is added or changed. ``events`` is the service's bus, and ``counts`` a sink of it.
     """
 
     def __init__(self, identity: ServiceIdentity, repository: StudyRepository) -> None:
         self.repository = repository
         self.changes = StudyChanges()
         self.lock = asyncio.Lock()
+        self.counts = EventCounts()
+        self.events = service_events(self.counts)
         self._identity = identity
         self._studies: dict[str, StudyRecord] = {}
         self._summaries: dict[str, StudySummary] = {}
@@ -161,14 +163,13 @@ class KnownStudies(Mapping[str, StudyRecord]):
             folder.digest, proposal.kind, config.run.id, proposer, at, StudyState.PROPOSED, at
         )
         proposed = StoredProposal(proposal.text, proposal.certificates)
-        entry = StudyEvent(at, study.digest, actor, "proposed")
+        fields = {"proposer": proposer}
+        entry = StudyEvent(at, study.digest, actor, EventName.STUDY_PROPOSED, fields=fields)
         await asyncio.to_thread(self.repository.add, study, proposed, entry)
         self._studies[study.digest] = study
         self._summaries[study.digest] = StudySummary.of(config)
         self.changes.touch()
-        logger.info(
-            "%s was proposed by %s: %s", study.run, proposer, study.digest, extra=log_fields(study)
-        )
+        self._emit(entry, f"{study.run} was proposed by {proposer}: {study.digest}", study)
 
     async def change(self, study: StudyRecord, entry: StudyEvent) -> StudyRecord:
         """Changes a study, and records the event. Raises StoreError."""
@@ -176,10 +177,15 @@ class KnownStudies(Mapping[str, StudyRecord]):
         self._studies.pop(study.digest, None)
         self._studies[study.digest] = study
         self.changes.touch()
-        said = f" by {entry.actor}" if entry.what == "approved" else ""
+        said = f" by {entry.actor}" if entry.what == EventName.STUDY_APPROVED else ""
         text = f": {entry.text}" if entry.text else ""
-        logger.info("%s is %s%s%s", study.run, entry.what, said, text, extra=log_fields(study))
+        self._emit(entry, f"{study.run} is {event_words(entry.what)}{said}{text}", study)
         return study
+
+    def _emit(self, entry: StudyEvent, text: str, study: StudyRecord | None) -> None:
+        run, state = (None, None) if study is None else (study.run, study.state.value)
+        fields: Mapping[str, FieldValue] = entry.logged(run, state)
+        self.events.event(entry.what, text, **fields)
 
     def show(self, study: StudyRecord) -> None:
         """Changes a known study in memory alone."""
@@ -187,10 +193,9 @@ class KnownStudies(Mapping[str, StudyRecord]):
 
     async def note(self, entry: StudyEvent) -> None:
         """Records an event without a change of a study. Raises StoreError."""
-        await asyncio.to_thread(self.repository.note, entry)
+        study = None if entry.digest is None else self._studies.get(entry.digest)
+        await asyncio.to_thread(self.repository.note, entry, study)
         self.changes.touch()
-
-
-def log_fields(study: StudyRecord) -> dict[str, str]:
-    """Returns the log fields that name the study."""
-    return {"study": study.run}
+        where = "" if study is None else f"{study.run}: "
+        text = f" {entry.text}" if entry.text else ""
+        self._emit(entry, f"{where}{event_words(entry.what)}{text}", study)

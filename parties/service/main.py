@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import fcntl
 import gc
-import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -26,15 +25,16 @@ from parties.service import admin_listener
 from parties.service.admin_listener import SOCKET_NAME, listen_unix
 from parties.service.api import service_application
 from parties.service.database import open_service_database
+from parties.service.events import EventName
 from parties.service.expiry import check_valid
 from parties.service.identity import ServiceIdentity
+from parties.service.notify import notifying
+from parties.service.operators_log import OperatorsLog
 from parties.service.retention import retention_task
 from parties.service.service import Service
 from parties.service.settings import load_settings
 from parties.service.studies import StudyRepository
 from parties.storage.files import disk_errors, open_private
-
-logger = logging.getLogger("syncret.service")
 
 _LINGER_S = 1.0
 _KEY_WAIT_S, _KEY_PAUSE_S = 60.0, 2.0
@@ -73,12 +73,14 @@ async def serve_studies(
     with _folder_lock(folder), open_service_database(database, own.key, before) as engine:
         service = Service(
             identity,
-            StudyRepository(engine, where),
+            StudyRepository(engine, where, OperatorsLog(identity)),
             limit=options.limit,
             register=options.register,
             listen=(options.mesh, options.ingest),
         )
-        async with service, _admin_listening(service, folder), retention_task(folder), watchdog():
+        swept = retention_task(folder, service.events)
+        notified = notifying(service, load_settings(folder).notify)
+        async with service, _admin_listening(service, folder), swept, notified, watchdog():
             own = identity.own
             progress.event(
                 "listening",
@@ -117,10 +119,6 @@ def _thread_pool() -> ThreadPoolExecutor:
     return pool
 
 
-def _rejected(reason: str, text: str, **fields: FieldValue) -> None:
-    logger.warning("%s: %s", reason, text)
-
-
 @contextlib.contextmanager
 def _folder_lock(folder: Path) -> Iterator[None]:
     """Locks the folder for this process. Raises StoreError if another process has the lock."""
@@ -138,8 +136,14 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def _admin_listening(service: Service, folder: Path) -> AsyncIterator[None]:
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
+
+    def rejected(reason: str, text: str, **fields: FieldValue) -> None:
+        service.events.event(
+            EventName.CONNECTION_REFUSED, text, **{"port": "admin", "reason": reason, **fields}
+        )
+
     path, admin = folder / SOCKET_NAME, load_settings(folder).admin
-    app = service_application(service, admin.fingerprints, _rejected, readers=admin.reading)
+    app = service_application(service, admin.fingerprints, rejected, readers=admin.reading)
     if admin.address is not None:
         # Local import: templates take a while to import, and most services are used by their sockets.
         from parties.service.console.gate import Gate
@@ -151,7 +155,7 @@ async def _admin_listening(service: Service, folder: Path) -> AsyncIterator[None
     await runner.setup()
     try:
         await web.SockSite(runner, listen_unix(path)).start()
-        for one in admin_listener.admin_listeners(folder, admin, _rejected):
+        for one in admin_listener.admin_listeners(folder, admin, rejected):
             await web.SockSite(runner, one.socket, ssl_context=one.context).start()
         yield
     finally:

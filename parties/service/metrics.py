@@ -16,10 +16,13 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from parties.observability.status import ParticipantState, Phase
-from parties.service.studies import StudyState
+from parties.service.events import EventName
+from parties.service.studies import ENDED, StudyState
 
 Status = Mapping[str, Any]
 _BASE = ("study", "party")
+_WEEK_S = 7 * 86_400.0
+"""Time for which a study that has ended is visible: long enough for any alert, in seconds."""
 
 
 def render(
@@ -95,12 +98,19 @@ class _ServiceCollector(Collector):
         yield from _folder(status)
         yield from _clocks(status)
         yield _waits(status)
+        yield from _ended(status)
         memory = GaugeMetricFamily(
             "syncret_service_memory_bytes", "Resident memory of its own process.", labels=base
         )
         if (resident := status["process"]["memory_bytes"]) is not None:
             memory.add_metric([name], float(resident))
         yield memory
+        text = "Processor time of its own process."
+        cpu = CounterMetricFamily("syncret_service_cpu_seconds", text, labels=base)
+        cpu.add_metric([name], float(status["process"]["cpu_s"]))
+        yield cpu
+        yield from _events(status)
+        yield from _notifications(status)
         refused = CounterMetricFamily(
             "syncret_service_refused_connections",
             "Connections that named no study here.",
@@ -165,11 +175,59 @@ def _waits(status: Status) -> Metric:
     text = "1 for what a study waits for at a server, by that server's own account."
     labels = [*_BASE, "server", "cause"]
     family = GaugeMetricFamily("syncret_study_waits", text, labels=labels)
-    for study in status["studies"]:
-        for wait in study["waits"]:
-            name, cause = wait["name"], wait["cause"]
-            family.add_metric([study["run"], status["service"], name, cause], 1)
+    waits = {
+        (s["run"], wait["name"], wait["cause"]) for s in status["studies"] for wait in s["waits"]
+    }
+    for run, name, cause in sorted(waits):
+        family.add_metric([run, status["service"], name, cause], 1)
     return family
+
+
+def _ended(status: Status) -> Iterator[Metric]:
+    """Yields the time since each study's end, and which have failed, for a week after it."""
+    text = "Seconds since the end of a study, for a week."
+    labels = [*_BASE, "state"]
+    ended = GaugeMetricFamily("syncret_study_ended_seconds", text, labels=labels)
+    text = "1 for a study that has failed, until it is approved again or for a week."
+    failed = GaugeMetricFamily("syncret_study_failed", text, labels=_BASE)
+    latest: dict[str, tuple[float, str]] = {}
+    # Of several studies of a name it is the one that has ended last: a series has one value.
+    for study in status["studies"]:
+        age = study["ended_s"]
+        if age is not None and age < _WEEK_S and study["state"] in ENDED:
+            latest[study["run"]] = min(
+                latest.get(study["run"], (math.inf, "")), (age, study["state"])
+            )
+    for run, (age, state) in latest.items():
+        ended.add_metric([run, status["service"], state], age)
+        if state == StudyState.FAILED:
+            failed.add_metric([run, status["service"]], 1)
+    yield from (ended, failed)
+
+
+def _events(status: Status) -> Iterator[Metric]:
+    """Yields the number of events by name: of all names, so that the first of one is a change."""
+    family = CounterMetricFamily(
+        "syncret_service_events", "Events of the service.", labels=["party", "event"]
+    )
+    for name in EventName:
+        family.add_metric([status["service"], name.value], status["event_counts"].get(name, 0))
+    yield family
+
+
+def _notifications(status: Status) -> Iterator[Metric]:
+    """Yields the notifications of each target: that wait, that were taken, and attempts that failed."""
+    labels = ["party", "target"]
+    text = "Notices that hold and that the target has not taken."
+    pending = GaugeMetricFamily("syncret_service_notices_pending", text, labels=labels)
+    text = "Attempts to notify the target, by outcome."
+    attempts = CounterMetricFamily("syncret_service_notices", text, labels=[*labels, "outcome"])
+    for target in status["notify"]:
+        base = [status["service"], target["target"]]
+        pending.add_metric(base, target["pending"])
+        for outcome in ("delivered", "failed"):
+            attempts.add_metric([*base, outcome], target[outcome])
+    yield from (pending, attempts)
 
 
 def _restarts(status: Status) -> Metric:
@@ -216,6 +274,8 @@ def _progress(status: Status) -> Iterator[tuple[str, Sequence[str], float | None
     yield "syncret_charges", (), budget["charges"]
     yield "syncret_elapsed_seconds", (), time["elapsed_s"]
     yield "syncret_left_seconds", (), time["left_s"]
+    yield "syncret_closing_seconds", (), time["closing_s"]
+    yield "syncret_cpu_seconds", (), process.get("cpu_s")
     yield "syncret_memory_bytes", (), process.get("memory_bytes")
     yield "syncret_memory_peak_bytes", (), process.get("peak_bytes")
 
@@ -244,6 +304,7 @@ def _families() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
         "syncret_charges": ("Charges in the ledger.", ()),
         "syncret_elapsed_seconds": ("Since the process began.", ()),
         "syncret_left_seconds": ("A guess of what is left.", ()),
+        "syncret_closing_seconds": ("Until no more data owners are taken.", ()),
         "syncret_peer_connected": ("1 while the other server is connected.", ("peer",)),
         "syncret_peer_round_trip_seconds": ("To the other server and back, by TCP.", ("peer",)),
         "syncret_memory_bytes": ("Resident memory of the process.", ()),
@@ -251,6 +312,7 @@ def _families() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
     }
     counters = {
         "syncret_rejections": ("What was not let in, by reason.", ("reason",)),
+        "syncret_cpu_seconds": ("Processor time of the process.", ()),
         "syncret_step_runs": ("How often a step began.", ("step",)),
         "syncret_step_seconds": ("Seconds of finished steps.", ("step",)),
         "syncret_step_sent_bytes": ("Payload bytes sent, by step.", ("step",)),

@@ -11,7 +11,6 @@ see the answers; the network sees that the servers talk.
 import asyncio
 import hashlib
 import json
-import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,6 +24,8 @@ from parties.foundation.errors import CertificateError, PartyError
 from parties.identity import tls
 from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.observability.clocks import ClockReading
+from parties.observability.events import Progress
+from parties.service.events import EventName
 from parties.service.identity import ServerFile, ServiceIdentity
 from parties.service.peer_state import (
     MAX_PEER_STATE_BYTES,
@@ -35,8 +36,6 @@ from parties.service.peer_state import (
 )
 from parties.service.rotation import Announcement
 from parties.service.study_intake import MAX_DOCUMENT_BYTES
-
-logger = logging.getLogger("syncret.exchange")
 
 SERVICE_SNI = "service.syncret.invalid"
 """SNI name by which a service dials another one."""
@@ -157,12 +156,16 @@ class Peer:
 
     ``clock`` is the offset of its clock from this host's, by its last state. ``announced`` is the next key or
     certificate that it announces, ``presented`` the fingerprint of the certificate of its last handshake, and
-    ``other_version`` is true while it answers with another version.
+    ``other_version`` is true while it answers with another version. A change of ``problem`` is an event of the bus
+    ``events``.
     """
 
-    def __init__(self, identity: ServiceIdentity, pid: int) -> None:
+    def __init__(self, identity: ServiceIdentity, pid: int, events: Progress | None = None) -> None:
         """Raises CertificateError."""
         self.pid = pid
+        self.away_since: float | None = time.time()
+        """Time since which the server does not answer, in seconds since the epoch; None while it does."""
+        self._events = events or Progress()
         self._identity = identity
         self.announced: Announcement | None = None
         self.presented = ""
@@ -260,12 +263,25 @@ class Peer:
         return " (is a folder there or here from before its key was replaced? expected the latest)"
 
     def _log_problem(self) -> None:
+        if not self.problem:
+            self.away_since = None
+        elif self.away_since is None:
+            self.away_since = time.time()
         repeated = time.monotonic() - self._said_at > _REPEAT_S
         if self.problem != self._said or (self.problem and repeated):
+            name, remote = self.server.name, str(self.server.mesh)
             if self.problem:
-                logger.warning("%s", self.problem)
+                self._events.event(
+                    EventName.PEER_AWAY,
+                    self.problem,
+                    peer=name,
+                    remote=remote,
+                    reason=self.problem,
+                )
             else:
-                logger.info("%s is there", self.server.name)
+                self._events.event(
+                    EventName.PEER_THERE, f"{name} is there", peer=name, remote=remote
+                )
             self._said, self._said_at = self.problem, time.monotonic()
 
     async def _request(

@@ -1,4 +1,7 @@
-"""Process id and memory of this process, and disk and last backup of its folder. All values here are public."""
+"""Process id, memory and processor time of this process, and disk and last backup of its folder.
+
+All values here are public.
+"""
 
 import contextlib
 import os
@@ -14,13 +17,18 @@ _STATM = Path("/proc/self/statm")
 
 
 def process_dict() -> dict[str, object]:
-    """Returns the part ``process`` of a status, memory in bytes; ``memory_bytes`` is None if it is unknown."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Returns the part ``process`` of a status, memory in bytes; ``memory_bytes`` is None if it is unknown.
+
+    ``cpu_s`` is the processor time of all its threads, in seconds.
+    """
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    peak = used.ru_maxrss
     return {
         "pid": os.getpid(),
         "memory_bytes": _resident(),
         # Kibibytes, except on macOS, where it is bytes.
         "peak_bytes": peak if sys.platform == "darwin" else peak * 1024,
+        "cpu_s": round(used.ru_utime + used.ru_stime, 2),
     }
 
 

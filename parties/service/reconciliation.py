@@ -7,15 +7,16 @@ are in its folder and process.
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from parties.foundation.errors import CertificateError, ConfigError, StoreError
 from parties.observability.failure_causes import Obstacle, cause_of
+from parties.observability.heartbeat import Throttle
+from parties.service.events import EventName
 from parties.service.identity import ServiceIdentity
 from parties.service.key_changes import KeyChanges
-from parties.service.known_studies import KnownStudies, log_fields
+from parties.service.known_studies import KnownStudies
 from parties.service.peer_sync import Peer, poll_peers
 from parties.service.reconcile import (
     EndStudy,
@@ -28,11 +29,9 @@ from parties.service.reconcile import (
     reconcile,
 )
 from parties.service.secret_deletion import SecretDeletion
-from parties.service.studies import ACTIVE, StudyEvent, StudyRecord, StudyState, utc_now
+from parties.service.studies import ACTIVE, StudyEvent, StudyRecord, StudyState, event_of, utc_now
 from parties.service.study_fetcher import StudyFetcher
 from parties.service.workers import Worker
-
-logger = logging.getLogger("syncret.service")
 
 POLL_S = 1.0
 """Interval between polls of the others, in seconds."""
@@ -69,6 +68,7 @@ class Reconciliation:
         self._make_worker = make_worker
         self._fetcher = fetcher
         self._deletion = deletion
+        self._blocked = Throttle()
 
     async def run(self) -> None:
         """Reconciles every second until it is cancelled."""
@@ -82,11 +82,12 @@ class Reconciliation:
                     fetches = await self._step()
                 # Without the lock: another server may be slow, and commands do not wait for it.
                 await asyncio.gather(*(self._fetcher.fetch(act) for act in fetches))
-                self.obstacle = None
+                if self.obstacle is not None:
+                    self.obstacle, self._blocked = None, Throttle()
             except StoreError as error:
                 # The database or the disk failed; no action was applied that is not in the database.
                 self.obstacle = cause_of(error)
-                logger.warning("%s", error)
+                self._say_blocked(str(error), self.obstacle.cause.value)
             await changes.announce()
             await changes.wait(POLL_S)
 
@@ -97,7 +98,12 @@ class Reconciliation:
         try:
             await self.key_changes.step()
         except (CertificateError, ConfigError) as error:
-            logger.warning("a key cannot be replaced: %s", error)
+            self._say_blocked(f"a key cannot be replaced: {error}", "key")
+
+    def _say_blocked(self, text: str, reason: str) -> None:
+        """Emits an event, at growing intervals for the same text until it is over."""
+        if self._blocked.due(text):
+            self._studies.events.event(EventName.SERVICE_BLOCKED, text, reason=reason)
 
     def observe(self) -> ObservedState:
         """Returns the state that this server observes now."""
@@ -131,10 +137,11 @@ class Reconciliation:
         match act:
             case RecordApproval():
                 study = replace(study, approvals=study.approvals | {act.server})
-                await change(study, StudyEvent(utc_now(), act.digest, act.server, "approved"))
+                await change(study, _approval(act))
             case QueueStudy():
                 text = "approved by all; waits for its turn"
-                entry = StudyEvent(utc_now(), act.digest, self._identity.own.name, "queued", text)
+                own = self._identity.own.name
+                entry = StudyEvent(utc_now(), act.digest, own, EventName.STUDY_QUEUED, text)
                 await change(replace(study, state=StudyState.QUEUED), entry)
             case StartStudy():
                 await self._start(study, act.turn)
@@ -145,14 +152,14 @@ class Reconciliation:
                     text = f"{act.by}: {text or act.state}"
                 await self.end(study, act.state, text, act.by)
             case RerunStudy():
-                logger.info(
-                    "%s: another server has to end it, too", study.run, extra=log_fields(study)
-                )
+                text = f"{study.run}: another server has to end it, too"
+                fields = {"study": study.run, "digest": study.digest, "state": study.state.value}
+                self._studies.events.event(EventName.STUDY_UNENDED, text, **fields)
                 self.start_worker(study)
 
     async def _start(self, study: StudyRecord, turn: int) -> None:
         name = self._identity.own.name
-        entry = StudyEvent(utc_now(), study.digest, name, "started", f"start {turn}")
+        entry = StudyEvent(utc_now(), study.digest, name, EventName.STUDY_STARTED, f"start {turn}")
         study = replace(
             study,
             state=StudyState.WAITING,
@@ -180,7 +187,7 @@ class Reconciliation:
                 study = replace(study, state=worker.state)
                 # The next start does not depend on it: a full disk, which keeps it from the database, must not hide it.
                 self._studies.show(study)
-                entry = StudyEvent(utc_now(), digest, name, worker.state.value, worker.text)
+                entry = StudyEvent(utc_now(), digest, name, event_of(worker.state), worker.text)
                 await self._studies.change(study, entry)
 
     async def end(
@@ -191,7 +198,7 @@ class Reconciliation:
         Raises StoreError if the database cannot record the end, and the study goes on, or if the secrets could not be
         deleted.
         """
-        entry = StudyEvent(utc_now(), study.digest, actor, state.value, reason)
+        entry = StudyEvent(utc_now(), study.digest, actor, event_of(state), reason)
         study = await self._studies.change(
             replace(study, state=state, reason=reason, ended_at=entry.at), entry
         )
@@ -207,3 +214,8 @@ class Reconciliation:
         # otherwise run once in hundreds of studies.
         gc.collect()
         return study
+
+
+def _approval(act: RecordApproval) -> StudyEvent:
+    fields = {"peer": act.server}
+    return StudyEvent(utc_now(), act.digest, act.server, EventName.STUDY_APPROVED, fields=fields)

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import logging
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -27,15 +26,15 @@ from parties.foundation.untrusted_text import parse_json
 from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
 from parties.mpc.storage.run_state import ENDED, FORGOTTEN
+from parties.observability.events import Progress
 from parties.report.quality import QUALITY
+from parties.service.events import EventName
 from parties.service.settings import KeepSection, load_settings
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.database import FILE
 from parties.storage.files import disk_errors, write_json
 from parties.storage.sqlite import connect_existing
 from protocols.durable import sync
-
-logger = logging.getLogger("syncret.retention")
 
 TRANSCRIPT = "transcript.jsonl"
 NOTE = "removed.json"
@@ -92,9 +91,10 @@ def sweep(
 
 
 @contextlib.asynccontextmanager
-async def retention_task(folder: Path) -> AsyncIterator[None]:
+async def retention_task(folder: Path, events: Progress) -> AsyncIterator[None]:
     """Sweeps once a day while the block runs, by the server's settings in ``folder``, which are read anew each time.
 
+    Deletions are events of the bus ``events``.
     Raises ConfigError, StoreError if the settings are unusable at the start; later the error is logged as a warning.
     """
     load_settings(folder)
@@ -104,10 +104,12 @@ async def retention_task(folder: Path) -> AsyncIterator[None]:
             try:
                 keep = load_settings(folder).keep
                 for item in await asyncio.to_thread(sweep, folder, keep):
-                    text = "%s, ended %s: deleted for their age: %s"
-                    logger.info(text, item.folder, item.ended, ", ".join(item.names))
+                    names = ", ".join(item.names)
+                    text = f"{item.folder}, ended {item.ended}: deleted for their age: {names}"
+                    events.event(EventName.FILES_DELETED, text, folder=item.folder, files=names)
             except (ConfigError, StoreError) as error:
-                logger.warning("nothing is deleted for its age: %s", error)
+                text = f"nothing is deleted for its age: {error}"
+                events.event(EventName.FILES_KEPT, text, reason=str(error))
             await asyncio.sleep(_DAY_S)
 
     task = asyncio.create_task(sweep_daily())

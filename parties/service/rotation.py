@@ -49,8 +49,11 @@ from protocols.durable import sync
 VERSION = 1
 MAX_ANNOUNCEMENT_BYTES = 2 * MAX_SERVER_FILE_BYTES
 CERTIFICATE_DAYS = 3_650
+_MAX_ROTATIONS = 1_000
 _NEXT_KEY, _ANNOUNCED, _ACTIVATING = "next.key", "next.json", "activating.json"
 _WITHDRAWN = "withdrawn.json"
+_ROTATIONS = "rotations"
+"""Subfolder of a service with the announcements of its own keys that were put to work, by the hash of the former."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,17 @@ class Announcement:
         Raises CertificateError: malformed, of another server, signed by another key, or of a key that is not the one
         at work.
         """
+        made = cls.signed_by(text, known)
+        found = made.server
+        if (str(found.mesh), str(found.ingest)) != (str(known.mesh), str(known.ingest)):
+            raise CertificateError(
+                f"{known.name}'s announcement of a key has another address; expected the known ones"
+            )
+        return made
+
+    @classmethod
+    def signed_by(cls, text: str, known: ServerFile) -> "Announcement":
+        """Returns the announcement of the ``known`` server, of any addresses. Raises CertificateError as ``parse``."""
         where = f"{known.name}'s announcement of a key"
         server, former, signature = _parsed(text, where)
         if former != known.key:
@@ -93,13 +107,8 @@ class Announcement:
                 f"{where} is not signed with its key; expected the one at work"
             ) from error
         found = read_server_file(server, where)
-        same = (found.name, str(found.mesh), str(found.ingest)) == (
-            known.name,
-            str(known.mesh),
-            str(known.ingest),
-        )
-        if not same:
-            raise CertificateError(f"{where} has another name or address; expected the known ones")
+        if found.name != known.name:
+            raise CertificateError(f"{where} has another name; expected its own")
         return cls(found, server, former, text)
 
 
@@ -252,6 +261,7 @@ def finish_activation(folder: Path) -> None:
     pid = next(pid for pid, each in known.items() if each.name == server.name)
     _replace(folder, pid, server, content=content)
     if rotates:
+        _keep_announcement(folder, former, text)
         # A card with the former key is for no study any more.
         shutil.rmtree(folder / CARDS, ignore_errors=True)
     with disk_errors(keys, "deleted"):
@@ -261,6 +271,31 @@ def finish_activation(folder: Path) -> None:
 def _is_at_work(path: Path, server: ServerFile) -> bool:
     """True if the key at ``path`` is the ``server``'s. One outside may be away, and its link was put there before."""
     return is_outside(path) or load_key(path).public_key() == server.certificate.public_key()
+
+
+def _keep_announcement(folder: Path, former: str, text: str) -> None:
+    with disk_errors(folder / _ROTATIONS, "made"):
+        (folder / _ROTATIONS).mkdir(exist_ok=True)
+    write_atomic(folder / _ROTATIONS / f"{former}.json", text, durable=True)
+
+
+def announcements_since(identity: ServiceIdentity, key: str) -> list[str]:
+    """Returns the announcements by which the key at work has replaced ``key``, in their order; empty if one is missing.
+
+    Raises StoreError.
+    """
+    found: list[str] = []
+    while key != identity.own.key:
+        path = identity.folder / _ROTATIONS / f"{key}.json"
+        if not path.exists() or len(found) == _MAX_ROTATIONS:
+            return []
+        with disk_errors(path, "read"):
+            found.append(path.read_text(encoding="utf-8"))
+        try:
+            key = read_server_file(_parsed(found[-1], str(path))[0], str(path)).key
+        except CertificateError:
+            return []
+    return found
 
 
 def _next_key(path: Path, file: Path | None) -> Ed25519PrivateKey:

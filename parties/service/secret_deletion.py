@@ -4,7 +4,6 @@ Secret: what is deleted (shares, sealing keys).
 """
 
 import asyncio
-import logging
 import time
 from pathlib import Path
 
@@ -12,11 +11,10 @@ from parties.config import load_config
 from parties.foundation.errors import StoreError
 from parties.mpc.outputs import forget_run, has_store
 from parties.observability.events import Progress
-from parties.service.known_studies import KnownStudies, log_fields
+from parties.service.events import EventName
+from parties.service.known_studies import KnownStudies
 from parties.service.studies import DISTAIM, StudyRecord, StudyState
 from parties.service.study_intake import delete_sealing_key
-
-logger = logging.getLogger("syncret.service")
 
 _AGAIN_S = 60.0
 
@@ -56,8 +54,10 @@ class SecretDeletion:
                 await self.finish(study)
             except StoreError as error:
                 self._pending[digest] = time.monotonic() + _AGAIN_S
-                logger.warning(
-                    "%s: what is secret is left: %s", study.run, error, extra=log_fields(study)
+                text = f"{study.run}: what is secret is left: {error}"
+                fields = {"study": study.run, "digest": study.digest, "state": study.state.value}
+                self._studies.events.event(
+                    EventName.SECRETS_LEFT, text, reason=str(error), **fields
                 )
 
     def _delete(self, study: StudyRecord) -> None:

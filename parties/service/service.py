@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from parties.observability.failure_causes import Obstacle
 from parties.service.admission import AdmissionDesk, Applicant
 from parties.service.closed_studies import ClosedStudies, server_files
 from parties.service.collection import ResultCollection
+from parties.service.events import EventName
 from parties.service.expiry import CertificateWatch, service_certificates
 from parties.service.identity import ServiceIdentity
 from parties.service.key_changes import KeyChanges
@@ -61,11 +62,13 @@ class Service:
 
     Attributes:
         studies: Known studies, by digest.
+        events: Bus of its events.
         fetcher: Studies that were not accepted from other servers.
         answers: Answers to the two other servers.
         admission: Requests of owners that have no certificate yet.
         key_changes: Replacements of keys and certificates, this server's and the others'.
         certificates: Ends of its certificates.
+        deliveries: Source of the states of its notifications (`parties.service.notify`), as JSON values.
         collection: Collections of finished studies' whole results.
     """
 
@@ -85,7 +88,8 @@ class Service:
         """
         self.identity = identity
         self.studies = KnownStudies(identity, repository)
-        self.peers = {pid: Peer(identity, pid) for pid in identity.peers}
+        self.events = self.studies.events
+        self.peers = {pid: Peer(identity, pid, self.events) for pid in identity.peers}
         self.fetcher = StudyFetcher(identity, self.studies, self.peers)
         self.started_at = time.time()
         self._register = register
@@ -104,7 +108,8 @@ class Service:
             identity, self.peers, studies=self.studies, reconnect=self._reconnect
         )
         self._reconciliation.key_changes = self.key_changes
-        self.certificates = CertificateWatch(lambda: service_certificates(identity))
+        self.deliveries: Callable[[], list[dict[str, object]]] = list
+        self.certificates = CertificateWatch(lambda: service_certificates(identity), self.events)
         self.answers = PeerAnswers(
             identity,
             self.studies,
@@ -168,6 +173,8 @@ class Service:
         except BaseException:
             await mesh.close()
             raise
+        for router in (mesh, ingest):
+            router.on_refusal = self.refused_connection
         self._routers = (mesh, ingest)
         await self._peer_server.start()
         mesh.routes[SERVICE_SNI] = self._peer_server.take
@@ -197,6 +204,13 @@ class Service:
         takers = (self.admission.take, self._closed_studies.take)
         return any(take(name, connection) for take in takers)
 
+    def refused_connection(self, port: str, remote: str, reason: str) -> None:
+        """Emits the event of a connection that was refused at this port before anything was asked."""
+        text = f"{port}: refused a connection from {remote or 'an unknown address'}: {reason}"
+        self.events.event(
+            EventName.CONNECTION_REFUSED, text, port=port, remote=remote, reason=reason
+        )
+
     async def _reconnect(self) -> None:
         """Renews the connections to the other servers after a change of identity. Raises CertificateError."""
         self.certificates.forget()
@@ -219,6 +233,7 @@ class Service:
             routers=self.routers,
             clocks=lambda: self.clocks,
             on_change=self.studies.changes.touch,
+            events=self.events,
         )
 
     def recent(self) -> list[StudyRecord]:
@@ -264,7 +279,7 @@ class Service:
             if study.state is StudyState.PROPOSED:
                 await self._check_keys(study)
             study = replace(study, state=StudyState.APPROVED, reason="", approvals=approvals)
-            entry = StudyEvent(utc_now(), digest, actor, "approved", "here")
+            entry = StudyEvent(utc_now(), digest, actor, EventName.STUDY_APPROVED, "here")
             return await self.studies.change(study, entry)
 
     async def _check_keys(self, study: StudyRecord) -> None:
@@ -292,17 +307,23 @@ class Service:
         """Keeps a certificate for the owner that has asked for it. Raises as ``AdmissionDesk.admit``."""
         study = self.studies.require(digest)
         found = await self.admission.admit(study, certificate)
-        text = f"{found.request.name}, {found.request.key[:16]}"
-        await self.studies.note(StudyEvent(utc_now(), digest, actor, "admitted", text))
+        await self._note_owner(EventName.OWNER_ADMITTED, digest, actor, found=found)
         return found
 
     async def refuse(self, digest: str, actor: str, key: str) -> Applicant:
         """Refuses an owner's request for admission. Raises as ``AdmissionDesk.refuse``."""
         found = await self.admission.refuse(self.studies.require(digest), key)
-        text = f"{found.request.name}, {key[:16]}"
-        await self.studies.note(StudyEvent(utc_now(), digest, actor, "refused", text))
+        await self._note_owner(EventName.OWNER_REFUSED, digest, actor, found=found)
         return found
+
+    async def _note_owner(
+        self, name: EventName, digest: str, actor: str, *, found: Applicant
+    ) -> None:
+        text = f"{found.request.name}, {found.request.key[:16]}"
+        fields = {"owner": found.request.name, "remote": found.remote}
+        await self.studies.note(StudyEvent(utc_now(), digest, actor, name, text, fields=fields))
 
     async def asked(self, digest: str, actor: str, order: str) -> None:
         """Records a command that was sent to the study's process. Raises StoreError."""
-        await self.studies.note(StudyEvent(utc_now(), digest, actor, f"asked to {order}"))
+        name = EventName.STUDY_COMMANDED
+        await self.studies.note(StudyEvent(utc_now(), digest, actor, name, order))

@@ -10,6 +10,7 @@ from typing import Any
 from parties.config import Address
 from parties.config.limits import check, check_number
 from parties.foundation.errors import ConfigError
+from parties.service.events import NOTICES
 from parties.storage.files import disk_errors
 
 FILE = "settings.toml"
@@ -17,6 +18,12 @@ _MAX_DAYS = 36_500
 _FINGERPRINTS = ("clients", "readers")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _ENDPOINT = re.compile(r"https?://[^\s/]+(/\S*)?")
+_WEBHOOK = re.compile(
+    r"https://[A-Za-z0-9.-]+(:\d{1,5})?(/[!-~]*)?|https://\[[0-9a-fA-F:.]+\](:\d{1,5})?(/[!-~]*)?"
+)
+_MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}")
+_NOTIFY_LISTS = ("mail_to", "events")
+_MAX_HOURS = 24 * 366
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +113,71 @@ class TracesSection:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifySection:
+    """[notify]: where the operator is notified (`parties.service.notify`); nowhere without ``url`` and ``smtp``.
+
+    Attributes:
+        url: Webhook, an https URL; None: no webhook.
+        secret: File with the secret that webhooks are signed with, ``whsec_`` and base64.
+        ca: PEM file with the only authorities of the webhook's server; None: those of the system.
+        smtp: ``host:port`` of a mail server with STARTTLS; None: no mail.
+        mail_from: Sender's address.
+        mail_to: Recipients' addresses.
+        smtp_user: Name to log in with; None: no login. The password is in the file ``smtp_password``.
+        smtp_ca: As ``ca``, of the mail server.
+        events: Names of the events to be notified of; empty: all of ``NOTICES``.
+        owner_missing_hours: Hours before the closing from which missing data owners are an event.
+
+    File names are relative to the server's folder; files with secrets have to be closed to other users.
+    """
+
+    url: str | None = None
+    secret: str = "notify/webhook.secret"
+    ca: str | None = None
+    smtp: str | None = None
+    mail_from: str | None = None
+    mail_to: tuple[str, ...] = ()
+    smtp_user: str | None = None
+    smtp_password: str = "notify/smtp.password"
+    smtp_ca: str | None = None
+    events: tuple[str, ...] = ()
+    owner_missing_hours: float = 72.0
+
+    def __post_init__(self) -> None:
+        if self.url is not None:
+            text = "is no https URL without user and fragment; expected https://HOST/PATH"
+            check(_WEBHOOK.fullmatch(self.url) is not None, "notify.url", text)
+        if self.smtp is not None:
+            try:
+                Address.parse(self.smtp)
+            except ValueError as error:
+                text = f"is {self.smtp!r}; expected host:port, such as mail.example.org:587"
+                raise ConfigError("", "notify.smtp", text) from error
+            check(self.mail_from is not None, "notify.mail_from", "is missing; expected an address")
+            check(bool(self.mail_to), "notify.mail_to", "is empty; expected addresses")
+        for key, addresses in (("mail_from", [self.mail_from]), ("mail_to", self.mail_to)):
+            for one in addresses:
+                ok = one is None or _MAIL.fullmatch(one)
+                check(bool(ok), f"notify.{key}", f"has {one!r}; expected name@host")
+        for one in self.events:
+            known = " or ".join(sorted(NOTICES))
+            check(one in set(NOTICES), "notify.events", f"has {one!r}; expected {known}")
+        hours = self.owner_missing_hours
+        check_number("notify.owner_missing_hours", hours, low=0, high=_MAX_HOURS)
+
+    def wants(self, event: str) -> bool:
+        """Returns true if the operator is to be notified of this event."""
+        return not self.events or event in self.events
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All sections of the settings."""
 
     keep: KeepSection = field(default_factory=KeepSection)
     admin: AdminSection = field(default_factory=AdminSection)
     traces: TracesSection = field(default_factory=TracesSection)
+    notify: NotifySection = field(default_factory=NotifySection)
 
 
 def load_settings(folder: Path) -> Settings:
@@ -147,7 +213,24 @@ def _read(document: Mapping[str, object]) -> Settings:
     traces = _table(document, "traces", TracesSection)
     for key, value in traces.items():
         check(isinstance(value, str), f"traces.{key}", f"is {value!r}; expected text")
-    return Settings(KeepSection(**keep), AdminSection(**admin), TracesSection(**traces))
+    return Settings(
+        KeepSection(**keep), AdminSection(**admin), TracesSection(**traces), _notify(document)
+    )
+
+
+def _notify(document: Mapping[str, object]) -> NotifySection:
+    notify = _table(document, "notify", NotifySection)
+    for key, value in notify.items():
+        if key in _NOTIFY_LISTS:
+            texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            check(texts, f"notify.{key}", f"is {value!r}; expected a list of texts")
+            notify[key] = tuple(value)
+        elif key == "owner_missing_hours":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            check(number, f"notify.{key}", f"is {value!r}; expected a number of hours")
+        else:
+            check(isinstance(value, str), f"notify.{key}", f"is {value!r}; expected text")
+    return NotifySection(**notify)
 
 
 def _table(document: Mapping[str, object], name: str, section: type[Any]) -> dict[str, Any]:

@@ -4,19 +4,17 @@ Nothing here is secret.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 
 from parties.foundation.errors import PartyError, StoreError
+from parties.service.events import EventName
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_sync import Peer
 from parties.service.reconcile import FetchStudy
 from parties.service.studies import StudyState
 from parties.service.study_intake import ProposalRefused, check_proposal
-
-logger = logging.getLogger("syncret.service")
 
 _FETCH_AGAIN_S = 10.0
 _MAX_REFUSED = 500
@@ -60,11 +58,18 @@ class StudyFetcher:
             self.refused[act.digest] = str(error)
             if len(self.refused) > _MAX_REFUSED:
                 del self.refused[next(iter(self.refused))]
-            logger.warning("a study that %s proposed is not taken: %s", peer.server.name, error)
+            self._say(act.digest, peer, error)
         except StoreError:
             raise
         except PartyError as error:
-            logger.warning("%s", error)
+            self._say(act.digest, peer, error)
+
+    def _say(self, digest: str, peer: Peer, error: PartyError) -> None:
+        name = peer.server.name
+        text = f"a study that {name} proposed is not taken: {error}"
+        self._studies.events.event(
+            EventName.STUDY_NOT_TAKEN, text, digest=digest, peer=name, reason=str(error)
+        )
 
     def _check_room(self, peer: Peer) -> None:
         """Raises PartyError if too many studies wait for this operator: a server could propose without end."""

@@ -114,3 +114,11 @@ EVENTS = Table(
     Column("text", Text, nullable=False, default=""),
 )
 """Event log: actor, action and time."""
+
+OPERATORS_LOG = Table(
+    "operators_log",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("line", Text, nullable=False),
+)
+"""Signed lines of `parties.service.operators_log`: an event each, chained by hashes."""

@@ -12,7 +12,6 @@ in its folder. Secret: the files of the run. Public: its events.
 
 import asyncio
 import contextlib
-import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -30,29 +29,33 @@ from parties.mpc.server import run_mpc_server
 from parties.network.port_sharing import INGEST, MESH, SharedPorts, pass_socket
 from parties.network.sni_router import SniRouter
 from parties.observability.clocks import Clocks
-from parties.observability.events import Progress
+from parties.observability.events import JsonLines, Progress
 from parties.observability.failure_causes import CURES, Cure, Obstacle, cause_of, cause_of_exit
 from parties.observability.logs import JsonLog, logged_status
 from parties.observability.status import RunInfo
 from parties.service.attempts import RetryState, decide_retry
+from parties.service.events import EventName, relayed
 from parties.service.exposed_run import with_admin_api
 from parties.service.run_api import CommandHandlers
 from parties.service.studies import DISTAIM, StudyRecord, StudyState
 from parties.service.study_intake import StudyFolder
 from parties.session.operator_commands import OperatorCommands as Asking
 
-logger = logging.getLogger("syncret.worker")
-
 _LOG_BYTES = 1 << 24
-_ROUND_EVENT = "round-done"
+_ROUND_EVENT, _RECORD = "round-done", "log"
 _PROGRESS_EVENTS, _FLAIM_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("listening", _ROUND_EVENT)
 """Events after which the count of failures starts anew."""
+_REJECTED = "rejected"
+_MAX_REJECTED, _REJECTED_S = 20, 10.0
+"""Number of refused inputs of a study that are reported in so many seconds; ``worker.log`` has all."""
 STEADY_S = 5.0
 """Time that an attempt runs with its peers before an obstacle for the operator counts as cured, in seconds."""
 
 
 class Worker:
     """Supervisor of a study's process in ``folder``; calls ``on_change`` after every change.
+
+    The process's events, refused inputs among them, go to the bus ``events``.
 
     Attributes:
         state: WAITING, RUNNING or CLOSED.
@@ -73,6 +76,7 @@ class Worker:
         routers: tuple[SniRouter, SniRouter],
         clocks: Callable[[], Clocks],
         on_change: Callable[[], None],
+        events: Progress,
     ) -> None:
         self.study = study
         self.folder = folder
@@ -89,6 +93,8 @@ class Worker:
         self._mesh, self._ingest = routers
         self._clocks = clocks
         self._on_change = on_change
+        self._events = events
+        self._rejected, self._rejected_since = 0, 0.0
         self._retry = RetryState()
         self._steady: asyncio.TimerHandle | None = None
         self._child: Child | None = None
@@ -161,6 +167,9 @@ class Worker:
 
     def _on_event(self, event: Mapping[str, object]) -> None:
         name = event.get("event")
+        self._relay(event)
+        if name in (_REJECTED, _RECORD):
+            return
         self.text = str(event.get("text"))
         if name in (_PROGRESS_EVENTS if self.study.kind == DISTAIM else _FLAIM_PROGRESS_EVENTS):
             self.calling = False
@@ -171,6 +180,22 @@ class Worker:
         if name == StudyState.CLOSED.value:
             self.state = StudyState.CLOSED
         self._on_change()
+
+    def _relay(self, event: Mapping[str, object]) -> None:
+        """Passes an event of the process on; refused inputs, which others cause, at a limited rate."""
+        if event.get("event") == _REJECTED:
+            now = time.monotonic()
+            if now - self._rejected_since > _REJECTED_S:
+                if (more := self._rejected - _MAX_REJECTED) > 0:
+                    text = f"{more} more inputs were refused; see {self.folder.log}"
+                    self._events.event(_REJECTED, text, study=self.study.run, more=more)
+                self._rejected, self._rejected_since = 0, now
+            self._rejected += 1
+            if self._rejected > _MAX_REJECTED:
+                return
+        found = relayed(event, self.study.run, self.process)
+        if found is not None:
+            self._events.take(found)
 
     def _on_progress(self, *, at_once: bool) -> None:
         """Records progress. A full disk shows only at the next write: its obstacle is cleared after ``STEADY_S``."""
@@ -206,7 +231,15 @@ class Worker:
         self._retry, self.obstacle = after.tries, after.obstacle
         if after.over:
             self.outcome = (StudyState.FAILED, text)
-        logger.warning("%s: %s", self.study.run, text, extra={"study": self.study.run})
+        self._events.event(
+            EventName.PROCESS_FAILED,
+            f"{self.study.run}: {text}",
+            study=self.study.run,
+            digest=self.study.digest,
+            state=self.state.value,
+            reason=self.obstacle.cause.value,
+            restarts=self.restarts,
+        )
 
 
 def _rotate(log: Path) -> None:
@@ -235,7 +268,9 @@ async def run_study(
     `parties.mpc.server.run_mpc_server` and `parties.federation.server.run_federated_server`.
     """
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
-    board = logged_status(about, log)
+    board = logged_status(about, log, rejections=progress)
+    if log is not None:
+        log.records = JsonLines()
     tls = config.require_tls(pid, None if pid is not None else config.require_federation().server)
     async with with_admin_api(board, directory, orders, tls=tls) as tracer:
         progress = progress.also(tracer=tracer)

@@ -55,7 +55,8 @@ def full_board(study: str = "trial", pid: int = 0) -> RunStatus:
 
 
 def document(board: RunStatus) -> dict[str, Any]:
-    return board.status() | {"process": {"memory_bytes": 1 << 20, "peak_bytes": 1 << 21}}
+    process = {"memory_bytes": 1 << 20, "peak_bytes": 1 << 21, "cpu_s": 3.25}
+    return board.status() | {"process": process}
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -73,10 +74,11 @@ SERVICE = {
         {
             "run": "stays",
             "state": "waiting",
+            "ended_s": None,
             "process": {"restarts": 3},
             "waits": [{"name": "beta", "cause": "disk-full", "detail": None, "text": "full"}],
         },
-        {"run": "visits", "state": "finished", "process": None, "waits": []},
+        {"run": "visits", "state": "finished", "ended_s": 60.0, "process": None, "waits": []},
     ],
     "peers": [
         {
@@ -90,7 +92,9 @@ SERVICE = {
     "certificates": [{"kind": "peer", "name": "beta", "left_s": 86_400}],
     "folder": {"free_bytes": 3_000_000_000, "total_bytes": 60_000_000_000, "backup_age_s": None},
     "refused_connections": {"mesh": 1, "ingest": 0},
-    "process": {"memory_bytes": 1 << 27},
+    "process": {"memory_bytes": 1 << 27, "cpu_s": 12.5},
+    "event_counts": {"study.approved": 3},
+    "notify": [{"target": "mail mx", "pending": 0, "delivered": 4, "failed": 1, "problem": ""}],
 }
 """Part of a service's status that its metrics are made of."""
 

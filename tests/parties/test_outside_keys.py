@@ -27,6 +27,7 @@ from parties.identity.tls import load_identity, load_key, private_pem
 from parties.observability.failure_causes import CURES, Cause, Cure, cause_of
 from parties.service import rotation
 from parties.service.backup import FORM, back_up, restore
+from parties.service.events import service_events
 from parties.service.identity import KEYS, ServiceIdentity, create_identity
 from parties.service.key_changes import KeyChanges
 from parties.service.study_intake import new_card
@@ -232,7 +233,12 @@ async def test_rotation_to_another_file_leaves_studies_with_the_former_one(
     assert load_key(tmp_path / "study" / "own.key").public_key() == key.public_key()
     # What becomes of the former file is nothing to the service any more.
     (tmp_path / "outside.pem").unlink()
-    changes = KeyChanges(identity, {}, studies=cast("Any", SimpleNamespace()), reconnect=_unchanged)
+    changes = KeyChanges(
+        identity,
+        {},
+        studies=cast("Any", SimpleNamespace(events=service_events())),
+        reconnect=_unchanged,
+    )
     await changes.step()
     assert changes.troubles() == []
     (tmp_path / "next.pem").write_bytes(b"-----BEGIN")

@@ -16,6 +16,7 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.mpc import server
 from parties.mpc.storage.store import Store
 from parties.service import retention
+from parties.service.events import service_events
 from parties.service.offline_status import offline_status
 from parties.service.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, retention_task, sweep
 from parties.service.settings import FILE, KeepSection, load_settings
@@ -148,11 +149,11 @@ async def test_tidying_sweeps_by_the_settings_and_goes_on_when_they_break(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(retention, "_DAY_S", 0.01)
-    caplog.set_level("INFO", "syncret.retention")
+    caplog.set_level("INFO", "syncret.service")
     (tmp_path / FILE).write_text("[keep]\nresults_days = 0\n")
     run = tmp_path / "studies" / "stays" / "run"
     make_run(run)
-    async with asyncio.timeout(20), retention_task(tmp_path):
+    async with asyncio.timeout(20), retention_task(tmp_path, service_events()):
         await until(lambda: not (run / "synthetic.csv").exists())
         (tmp_path / FILE).write_text("[kept]\n")
         await until(lambda: "nothing is deleted for its age" in caplog.text)
@@ -161,7 +162,7 @@ async def test_tidying_sweeps_by_the_settings_and_goes_on_when_they_break(
     assert "deleted for their age: synthetic.csv, model, report.html" in caplog.text
     (tmp_path / FILE).write_text("[kept]\n")
     with pytest.raises(ConfigError, match="kept: is unknown"):
-        async with retention_task(tmp_path):
+        async with retention_task(tmp_path, service_events()):
             pass
 
 

@@ -218,7 +218,8 @@ async def test_a_study_runs_once_all_three_have_approved_it(three: Three) -> Non
     await three.until_states(digest, "finished")
     kept = three.services[1].studies.repository.studies()
     assert [(study.digest, study.state) for study in kept] == [(digest, StudyState.FINISHED)]
-    what = [entry.what for entry in three.services[1].studies.repository.entries(digest)]
+    entries = three.services[1].studies.repository.entries(digest)
+    what = [entry.to_dict()["what"] for entry in entries]
     assert what == ["proposed", *["approved"] * 3, "queued", "started", "running", "finished"]
 
 

@@ -1,25 +1,34 @@
 """An owner's way from an invitation to the audited result, with three services as processes."""
 
+import base64
 import contextlib
 import html
 import json
 import os
 import re
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
 from email.message import Message
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+import trustme
 
 from parties.foundation.exit_codes import Status
 from parties.identity.join_documents import fingerprint_words
 from parties.identity.tls import Authority
+from parties.network.port_sharing import study_sni_name
+from parties.service.identity import ServiceIdentity
 from tests.parties.commands import ROOT
 from tests.parties.serving import LIMIT_S, Cluster, Serve, cluster, syncret
 from tests.parties.small import write_small
@@ -36,14 +45,21 @@ JOINING: "list[subprocess.Popen[str]]" = []
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three services that the tests of this file share."""
     folder = tmp_path_factory.mktemp("taking-part")
-    with cluster(folder, "--max-running", "2") as made:
+    with cluster(folder, "--max-running", "2", "--log-format", "json") as made:
         yield made
         for process in JOINING:
             process.kill()
             process.communicate()
         for serve in made.serves:
             assert serve.end() == int(Status.TERMINATED), serve.log
+            assert all(line["party"] == serve.folder.name for line in lines(serve))
     nothing_runs(folder)
+
+
+def lines(serve: Serve) -> list[dict[str, Any]]:
+    """All lines of a service's log, each of which is JSON."""
+    whole, _, _ = serve.log.rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def result(host: Path, run: str, *more: str, status: int = 0) -> str:
@@ -383,3 +399,96 @@ def test_an_invited_owner_is_asked_or_says_yes(three: Cluster) -> None:
     assert silent.returncode == Status.USAGE
     assert "give --yes" in errors
     assert not (three.folder / "asked-west" / "asked").exists()
+
+
+class Hooks(BaseHTTPRequestHandler):
+    """A webhook's receiver, with what came."""
+
+    came: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.came.append(json.loads(body))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Writes nothing."""
+
+
+@contextlib.contextmanager
+def receiving(folder: Path) -> Iterator[str]:
+    """A webhook's receiver by HTTPS; yields its settings for the service in `folder`."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    (folder / "notify").mkdir()
+    authority.cert_pem.write_to_path(folder / "notify" / "ca.pem")
+    secret = folder / "notify" / "webhook.secret"
+    secret.write_text(base64.b64encode(bytes(32)).decode())
+    secret.chmod(0o600)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hooks) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f'[notify]\nurl = "https://localhost:{server.server_port}/"\nca = "notify/ca.pem"\n'
+        server.shutdown()
+
+
+def test_what_happens_is_in_the_log_in_a_signed_export_and_at_the_operators_webhook(
+    three: Cluster,
+) -> None:
+    alpha = three.serves[0]
+    with receiving(alpha.folder) as settings:
+        assert alpha.end() == int(Status.TERMINATED)
+        (alpha.folder / "settings.toml").write_text(settings)
+        alpha.start()
+        alpha.until(lambda status: all(p["there"] for p in status["peers"]), "all there")
+        digest = three.propose("logged", 1)
+        until(
+            lambda: any(each["data"].get("study") == "logged" for each in Hooks.came), "a webhook"
+        )
+        three.approve(digest)
+        alpha.until_state("logged", "running")
+        refused_by_study(alpha, digest)
+        until(lambda: any(line["event"] == "rejected" for line in lines(alpha)), "a rejection")
+        reason = ("--reason", "wrong columns")
+        alpha.command("study", "cancel", digest, *reason, "--yes")
+        until(lambda: any(each["type"] == "study.cancelled" for each in Hooks.came), "the end")
+    waits = next(each for each in Hooks.came if each["data"].get("study") == "logged")
+    assert waits["type"] == "study.waits-here"
+    assert (waits["data"]["server"], waits["data"]["reason"]) == ("alpha", "approval")
+    assert "wrong columns" not in repr(Hooks.came)
+    of_study = [line for line in lines(alpha) if line["study"] == "logged"]
+    rejected = next(line for line in of_study if line["event"] == "rejected")
+    assert (rejected["reason"], rejected["remote"]) == ("tls", "127.0.0.1")
+    assert {line["event"] for line in of_study} >= {"study.approved", "study.running", "listening"}
+    file = alpha.folder.parent / "alpha.operators"
+    alpha.command("study", "log", "--export", str(file))
+    said = syncret(
+        *("study", "check-log", str(file), "--server", str(alpha.folder / "alpha.server")),
+        cwd=three.folder,
+    )
+    assert "entries of alpha, whole and in order" in said
+    entries = [json.loads(line) for line in file.read_text().splitlines()]
+    ended = next(entry for entry in entries if entry.get("event") == "study.cancelled")
+    assert (ended["study"], ended["subject"]) == ("logged", f"unix uid {os.getuid()}")
+    assert "study.cancelled" in alpha.command("study", "log")
+    file.write_text(file.read_text().replace("wrong columns", "right columns"))
+    arguments = ("study", "check-log", str(file))
+    assert "its signature is not right" in syncret(
+        *arguments, cwd=three.folder, status=int(Status.AUDIT)
+    )
+
+
+def refused_by_study(serve: Serve, digest: str) -> None:
+    """Connects to the study's own process without a certificate."""
+    own = ServiceIdentity.load(serve.folder).own
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection((own.ingest.host, own.ingest.port), 10) as raw,
+        contextlib.suppress(OSError),
+        context.wrap_socket(raw, server_hostname=study_sni_name(digest)) as connection,
+    ):
+        connection.recv(1)

@@ -13,6 +13,7 @@ import pytest
 import parties.service.attempts
 from parties.local import processes as processes_module
 from parties.observability.clocks import Clocks
+from parties.observability.events import Event, Progress
 from parties.observability.failure_causes import Cause, Obstacle
 from parties.service import workers
 from parties.service.attempts import MAX_FAILURES
@@ -28,6 +29,7 @@ class Script:
     def __init__(self, folder: Path) -> None:
         self.lines: list[str] = ["exit 0"]
         self.started = 0
+        self.events: list[Event] = []
         self.raises: Exception | None = None
         self.clocks = Clocks(0, {}, known=True)
         self.place = Namespace(log=folder / "log", config=folder / "c.toml", work=folder / "run")
@@ -42,7 +44,7 @@ class Script:
     def run(self, *lines: str) -> Worker:
         self.lines = list(lines)
         fronts: Any = (Namespace(routes={}), Namespace(routes={}))
-        study: Any = Namespace(run="stays", kind=DISTAIM)
+        study: Any = Namespace(run="stays", kind=DISTAIM, digest="d" * 64)
         place: Any = self.place
         self.worker = Worker(
             study,
@@ -53,8 +55,12 @@ class Script:
             routers=fronts,
             clocks=lambda: self.clocks,
             on_change=lambda: None,
+            events=Progress(self),
         )
         return self.worker
+
+    def take(self, event: Event) -> None:
+        self.events.append(event)
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(20):
@@ -196,3 +202,32 @@ async def test_a_word_of_another_form_is_a_problem_of_its_own(script: Script) ->
     worker = script.run(f"{event('failed', status=7, cause=['x'], detail='y')}; exit 7")
     await script.until(lambda: worker.obstacle)
     assert worker.obstacle == Obstacle(Cause.OTHER)
+
+
+async def test_what_a_process_reports_is_relayed_under_names_of_a_run_alone(script: Script) -> None:
+    """A process that computes on what others sent cannot speak for the service, nor of another study."""
+    forged = event("study.approved", study="other", actor="operator anna", done=3, deep=[1])
+    worker = script.run(
+        f"{forged}; {event('rejected', reason='tls', remote='203.0.113.9')}; exit 0"
+    )
+    await script.until(lambda: worker.outcome)
+    first, second = script.events
+    assert (first.name, second.name) == ("log", "rejected")
+    process = first.fields["process"]
+    assert first.fields == {"study": "stays", "process": process, "done": 3}
+    assert second.fields == {
+        **{"study": "stays", "process": process, "reason": "tls", "remote": "203.0.113.9"}
+    }
+    # What is refused, and what is logged, is not what the study is at.
+    assert worker.text == "study.approved"
+
+
+async def test_refused_inputs_are_relayed_at_a_limited_rate(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_REJECTED_S", 0.5)
+    refused = event("rejected", reason="tls")
+    many = f"for i in $(seq 50); do {refused}; done"
+    worker = script.run(f"{many}; sleep 1; {refused}; exit 0")
+    await script.until(lambda: worker.outcome)
+    assert [each.fields.get("more") for each in script.events] == [*[None] * 20, 30, None]

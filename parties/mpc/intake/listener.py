@@ -8,12 +8,11 @@ import errno
 import functools
 import logging
 import ssl
-from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import web
 
-from parties.config import Address, CertificateFiles, Config
+from parties.config import CertificateFiles, Config
 from parties.crypto.hpke import SealKey
 from parties.foundation.errors import ConfigError, IngestError
 from parties.identity.tls import check_seal, handshake_text, server_context
@@ -28,6 +27,7 @@ from parties.mpc.intake.validation import RequestValidator
 from parties.mpc.storage.store import Store
 from parties.mpc.submission.sealed_upload import ReceiptSigner
 from parties.network.port_sharing import PassedSocketServer, SharedPorts
+from parties.network.remote_address import ListeningServers, remote_address, serve_tls
 from parties.observability.events import OnRejection, Rejection, ignore_rejection
 from parties.session.enrollment import Enrollment
 from parties.session.operator_commands import OperatorCommands
@@ -105,7 +105,7 @@ class IngestServer:
     def __init__(
         self,
         runner: web.AppRunner,
-        server: asyncio.Server | PassedSocketServer,
+        server: ListeningServers | PassedSocketServer,
         forwarder: Forwarder,
         closed: asyncio.Event,
     ) -> None:
@@ -157,9 +157,7 @@ async def start_ingest(
     of the host's storage; ``registry`` has what owners may ask about. Raises ConfigError if the address cannot be
     listened on, CertificateError if ``files`` cannot be used.
     """
-    context = server_context(
-        files, lambda error: rejected(Rejection.TLS, f"ingest: {handshake_text(error)}")
-    )
+    context = server_context(files, functools.partial(_handshake_failed, rejected))
     config = study.config
     validator, seal = RequestValidator.of(study, pid, files), _seal_key(config, pid, files)
     forwarder = Forwarder(
@@ -183,7 +181,8 @@ async def start_ingest(
         handed = PassedSocketServer(ports.ingest(), factory, context, HANDSHAKE_TIMEOUT_S)
         return IngestServer(runner, handed, forwarder, closed)
     try:
-        server = await _listening(config.require_parties()[pid].ingest, factory, context)
+        ingest = config.require_parties()[pid].ingest
+        server = await serve_tls(factory, ingest, context, handshake_s=HANDSHAKE_TIMEOUT_S)
     except OSError as error:
         await runner.cleanup()
         address = config.require_parties()[pid].ingest
@@ -197,16 +196,9 @@ async def start_ingest(
     return IngestServer(runner, server, forwarder, closed)
 
 
-async def _listening(
-    address: Address, factory: Callable[[], _IngestConnection], context: ssl.SSLContext
-) -> asyncio.Server:
-    return await asyncio.get_running_loop().create_server(
-        factory,
-        address.host,
-        address.port,
-        ssl=context,
-        ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-    )
+def _handshake_failed(rejected: OnRejection, error: ssl.SSLError) -> None:
+    remote = remote_address()
+    rejected(Rejection.TLS, f"ingest: {handshake_text(error, remote)}", remote=remote)
 
 
 def _seal_key(config: Config, pid: int, files: CertificateFiles) -> SealKey:

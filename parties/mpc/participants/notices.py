@@ -46,7 +46,8 @@ class OperatorNotices:
             text = waiting_text(
                 config, self._pid, state, self._store.submissions.missing(config.owners)
             )
-            self._progress.event("waiting", text, done=state.stored)
+            left = round(state.left_s, 1)
+            self._progress.event("waiting", text, done=state.stored, closing_s=left)
 
     def counting(self, batch: SubmissionBatch) -> OnCountingProgress:
         """See ``CountingObserver.counting``: reports the cost of counting the batch, and then its progress."""
