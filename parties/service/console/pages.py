@@ -39,8 +39,8 @@ from parties.service.console.view import (
     page_values,
     render,
 )
+from parties.service.http_answers import event_stream, send_event
 from parties.service.retention import BUNDLE, BUNDLE_AUDIT
-from parties.service.run_api import event_stream, send_event
 from parties.service.status_client import NotRunning
 
 PREFIX = "/console"
@@ -57,6 +57,8 @@ _FILES = {
     "result.json": "who was counted, and what it cost",
 }
 """Public files of a server's folder after a run, with descriptions. No other file is ever shown."""
+_FIELDS = {"approve": ("digest",), "cancel": ("reason",), "revoke": ("owner",)}
+"""Fields of a form that the API's body of a command has."""
 _BUSY = 503
 """HTTP status of a temporary problem."""
 _TICK_S = 2.0
@@ -181,8 +183,7 @@ class _Pages:
             raise web.HTTPForbidden(text=_FOREIGN_FORM)
         shown = await self._shown(request)
         order, form = self._order(request, shown), await request.post()
-        taken = ("owner",) if order.asks_owner else ("digest", "reason")
-        fields = {name: str(form[name]) for name in taken if form.get(name)}
+        fields = {name: str(form[name]) for name in _FIELDS.get(order.name, ()) if form.get(name)}
         answer = await self._upstream.order(shown.key, order.name, fields)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)
