@@ -57,8 +57,6 @@ _FILES = {
     "result.json": "who was counted, and what it cost",
 }
 """Public files of a server's folder after a run, with descriptions. No other file is ever shown."""
-_FIELDS = {"approve": ("digest",), "cancel": ("reason",), "revoke": ("owner",)}
-"""Fields of a form that the API's body of a command has."""
 _BUSY = 503
 """HTTP status of a temporary problem."""
 _TICK_S = 2.0
@@ -183,7 +181,12 @@ class _Pages:
             raise web.HTTPForbidden(text=_FOREIGN_FORM)
         shown = await self._shown(request)
         order, form = self._order(request, shown), await request.post()
-        fields = {name: str(form[name]) for name in _FIELDS.get(order.name, ()) if form.get(name)}
+        taken = {
+            "owner": order.asks_owner,
+            "reason": order.asks_reason,
+            "digest": order.name == "approve",
+        }
+        fields = {name: str(form.get(name, "")) for name, asked in taken.items() if asked}
         answer = await self._upstream.order(shown.key, order.name, fields)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)
