@@ -1,7 +1,6 @@
 """Command `study`: an operator's actions on the studies of a running service."""
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from parties.identity.join_documents import (
     fingerprint_words,
 )
 from parties.identity.typed_words import WrongWords, read_words
+from parties.service.status_client import download
 from parties.storage.files import atomic_replacement, disk_errors, write_new
 
 _PATH = click.Path(path_type=Path)
@@ -396,7 +396,7 @@ def result_command(study: str, out: Path | None, folder: Path, *, as_json: bool)
             Status.NETWORK,
         )
     with disk_errors(path), atomic_replacement(path) as beside:
-        shutil.copyfile(found["bundle"], beside)
+        download(folder, f"/studies/{document['digest']}/bundle", beside)
     if as_json:
         print_json({"run": document["run"], "bundle": str(path)})
     else:

@@ -62,6 +62,7 @@ _KEEP_ALIVE_S = 15.0
 _PEER_CREDENTIALS = struct.Struct("3i")
 TITLE = "Syncret: a service of studies"
 EVENTS = Text("text/event-stream", "Events `status`, each with a ServiceStatus")
+BUNDLE_FILE = Text("application/zip", "The file that `syncret bundle` makes")
 _PROCESS_PATHS: Mapping[str, type[Any] | Text] = {
     "status": forms.RunStatusDocument,
     "events": RUN_EVENTS,
@@ -121,6 +122,7 @@ def _routes() -> list[Route]:
         post(f"{study}/refuse", _refuse, "Refuses a request.", forms.ApplicantFacts, forms.ApplicantKey),
         post(f"{study}/collect", _collect, "Collects the result.", forms.CollectionState, forms.Nothing, 202),
         get(f"{study}/collect", _collected, "How far the collection is.", forms.CollectionState),
+        get(f"{study}/bundle", _bundle, "The whole result, once it was collected.", BUNDLE_FILE),
         command(f"{study}/close", partial(_send_command, order="close"), "Admits no more.", body=forms.Nothing),
         command(f"{study}/finish", partial(_send_command, order="finish"), "Ends early.", body=forms.Nothing),
         command(f"{study}/revoke", _revoke, "Turns an owner away.", body=forms.OwnerName),
@@ -515,6 +517,17 @@ async def _collected(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = service.studies.find(request.match_info["id"])
     return json_answer(service.collection.state(study))
+
+
+async def _bundle(request: web.Request) -> web.StreamResponse:
+    service = request.app[SERVICE]
+    study = service.studies.find(request.match_info["id"])
+    path = service.collection.bundle(study)
+    if path is None:
+        what = f"the result of {study.run} was not collected here"
+        return error_response(HTTPStatus.CONFLICT, what, "POST .../collect before, and its end")
+    headers = {"Content-Type": BUNDLE_FILE.media, "Cache-Control": "no-store"}
+    return web.FileResponse(path, headers=headers)
 
 
 async def _confirm_key(request: web.Request) -> web.Response:

@@ -156,7 +156,9 @@ def openapi_document(routes: Iterable[Route], *, title: str) -> dict[str, object
 
 def _operation(route: Route, by_form: dict[Any, dict[str, Any]]) -> dict[str, object]:
     if isinstance(route.answer, Text):
-        answer = _content(route.answer.media, {"type": "string"}, route.answer.what)
+        # A file has no schema.
+        schema = {"type": "string"} if route.answer.media.startswith("text/") else {}
+        answer = _content(route.answer.media, schema, route.answer.what)
     else:
         answer = _content("application/json", by_form[route.answer], route.answer.__name__)
     name = re.sub(r"\W+", "_", _PARAMETER.sub(r"\1", route.path)).strip("_")

@@ -7,6 +7,7 @@ unknown form.
 import contextlib
 import http.client
 import json
+import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from typing import Any
 from parties.foundation.errors import PartyError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.service.admin_listener import SOCKET_NAME, connect_unix
+from parties.storage.files import disk_errors
 
 API = "/v1"
 """Version of the admin APIs, as their paths begin."""
@@ -89,6 +91,15 @@ def request_document(
     """Sends any request to the server in ``folder`` and returns the HTTP status and the JSON document."""
     with _response(folder, method, target, _CALL_S, body=body) as response:
         return response.status, _document(response.read(_LONGEST))
+
+
+def download(folder: Path, target: str, to: Path) -> None:
+    """Writes the file that the server in ``folder`` answers to ``to``. Raises StoreError if it has none."""
+    with _response(folder, "GET", target, _CALL_S) as response:
+        if response.status != HTTPStatus.OK:
+            raise StoreError(folder, f"has no file {target} (HTTP status {response.status})")
+        with disk_errors(to), to.open("wb") as file:
+            shutil.copyfileobj(response, file)
 
 
 def send_command(

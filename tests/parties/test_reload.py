@@ -22,8 +22,9 @@ from parties.service.database import database_url
 from parties.service.exposed_run import with_admin_api
 from parties.service.identity import ServiceIdentity
 from parties.service.main import ServeOptions, serve_studies
+from parties.service.reload import LiveSettings, reloading
 from parties.service.run_api import CommandHandlers
-from parties.service.settings import load_settings
+from parties.service.settings import Settings, load_settings
 from parties.service.status_client import get_document
 from tests.parties.mesh import Recording
 from tests.parties.serving import make_identities
@@ -125,13 +126,12 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         lambda path, _: path.write_text("[admin]\nport = 1"),
         "admin.port: is unknown",
     ),
-    "a port in use": (
-        lambda path, anna: settings(path.parent, anna, port=TAKEN.getsockname()[1]),
+    "an address of no interface": (
+        lambda path, _: path.write_text(path.read_text().replace("127.0.0.1", "192.0.2.1")),
         "where this host cannot listen",
     ),
     "no key": (lambda path, _: (path.parent / "admin" / "admin.key").unlink(), "admin.key"),
 }
-TAKEN = socket.create_server(("127.0.0.1", 0))
 
 
 @pytest.mark.parametrize("name", SPOILT)
@@ -165,6 +165,27 @@ async def test_what_takes_a_restart_is_named(folder: Path, log: Log) -> None:
     assert "restart" not in await log.after_reload("is read again")
 
 
+@pytest.mark.parametrize("there", [True, False])
+async def test_a_hang_up_ends_a_server_whose_terminal_is_closed_and_no_other(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, *, there: bool
+) -> None:
+    answers, raised = iter([True, there]), list[int]()
+    monkeypatch.setattr("parties.service.reload.os.isatty", lambda descriptor: next(answers))
+    monkeypatch.setattr("parties.service.reload.signal.raise_signal", raised.append)
+
+    async def apply(found: Settings) -> None:
+        pass
+
+    async with reloading(LiveSettings(tmp_path), apply, ("admin",)):
+        if there:
+            await log.after_reload("at work")
+        else:
+            os.kill(os.getpid(), signal.SIGHUP)
+            while not raised:  # noqa: ASYNC110  # What it waits for sets no event.
+                await asyncio.sleep(0.01)
+    assert raised == ([] if there else [signal.SIGTERM])
+
+
 # Commands that write into it.
 
 
@@ -196,7 +217,7 @@ def test_certs_operator_writes_settings_and_keeps_what_is_there(tmp_path: Path) 
     ("text", "message"),
     [
         ("[admin]\nport = 1", "admin.port: is unknown"),
-        (f'admin.address = "h:1"\nadmin.readers = ["{"0" * 64}"]', "expected a table [admin]"),
+        (f'admin.address = "h:1"\nadmin.readers = ["{"1" * 64}"]', "expected a table [admin]"),
     ],
 )
 def test_certs_operator_makes_nothing_where_it_cannot_write(

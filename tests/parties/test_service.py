@@ -48,6 +48,7 @@ from parties.service.identity import ServerFile, ServiceIdentity, join_servers
 from parties.service.known_studies import UnknownStudy
 from parties.service.peer_state import StudySnapshot
 from parties.service.peer_sync import Peer
+from parties.service.retention import BUNDLE
 from parties.service.service import Service, WrongStudyState
 from parties.service.studies import StudyRepository, StudyState, utc_now
 from parties.service.study_intake import (
@@ -980,6 +981,19 @@ async def test_api_refuses_bad_input_with_words(three: Three) -> None:
         response = await client.post(f"/studies/{digest}/cancel", headers=foreign)
         assert response.status == 403
     assert alpha.studies[digest].state is StudyState.PROPOSED
+
+
+async def test_api_hands_out_the_bundle_of_a_study_once_it_is_there(three: Three) -> None:
+    alpha = three.services[0]
+    digest = await three.propose("stays")
+    path = alpha.studies.folder(alpha.studies[digest]).work / BUNDLE
+    async with api(alpha) as client:
+        refused = await client.get(f"/v1/studies/{digest}/bundle")
+        assert (refused.status, "was not collected" in await refused.text()) == (409, True)
+        path.parent.mkdir()
+        path.write_bytes(b"PK")
+        found = await client.get(f"/v1/studies/{digest}/bundle")
+        assert (found.content_type, await found.read()) == ("application/zip", b"PK")
 
 
 async def test_api_tells_of_changes_as_they_happen(three: Three) -> None:
