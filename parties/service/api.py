@@ -456,7 +456,8 @@ def actor(request: web.Request) -> str:
 
 async def _propose(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
-    study = await service.propose(request[BODY], actor(request))
+    body = request[BODY]
+    study = await service.propose(body, actor(request))
     return json_answer(await _study_document(service, study), HTTPStatus.CREATED)
 
 

@@ -89,7 +89,7 @@ class _NetworkApi:
         """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
         bound = self._listening if admin.address == self._address else None
         found = admin_listener.admin_listeners(
-            self._folder, admin, self._board.rejected, bound and bound.socket
+            self._folder, admin, self._board.rejected, None if bound is None else bound.socket
         )
         opened = contextlib.ExitStack()
         if found:

@@ -165,7 +165,7 @@ class _NetworkApi:
         """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
         bound = self._listening if admin.address == self._address else None
         found = admin_listener.admin_listeners(
-            self._folder, admin, _rejected, bound and bound.socket
+            self._folder, admin, _rejected, None if bound is None else bound.socket
         )
         runner = await self._started(admin, found[0]) if found else None
         await self.close()
