@@ -7,11 +7,8 @@ name=$1
 mesh=${MESH:-$name:7100} ingest=${INGEST:-$name:7443}
 # For Prometheus: a certificate of its own for the metrics over HTTPS, which are closed to everybody else.
 if [ -n "${ADMIN:-}" ] && [ ! -e "$HOME_DIR/settings.toml" ]; then
-    syncret certs operator prometheus --reader --dir "$HOME_DIR" --host "${ADMIN%:*}" --json >"$HOME_DIR/prometheus.json"
-    fingerprint=$(sed -n 's/^ *"fingerprint": "\([0-9a-f]*\)".*/\1/p' "$HOME_DIR/prometheus.json")
-    printf '[admin]\naddress = "%s:%s"\nreaders = ["%s"]\n' "${LISTEN_HOST:-0.0.0.0}" "${ADMIN##*:}" "$fingerprint" \
-        >"$HOME_DIR/settings.toml"
-    rm "$HOME_DIR/prometheus.json"
+    syncret certs operator prometheus --reader --dir "$HOME_DIR" --host "${ADMIN%:*}" \
+        --write --address "${LISTEN_HOST:-0.0.0.0}:${ADMIN##*:}" --json >/dev/null
     mkdir -p -m 0700 "$SCRAPE/$name"
     mv "$HOME_DIR/admin/prometheus.key" "$HOME_DIR/admin/prometheus.crt" "$SCRAPE/$name/"
     cp "$HOME_DIR/admin/admin.crt" "$SCRAPE/$name/"

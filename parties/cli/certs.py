@@ -6,6 +6,7 @@ Each key is made on its owner's host; only `certs trial` makes all in one folder
 import json
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -28,6 +29,7 @@ from parties.identity.join_documents import (
 )
 from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.identity.tls import Authority, authority_digest, check_subject, make_certificates
+from parties.service.settings import FILE
 from parties.storage.files import write_new
 
 
@@ -84,6 +86,7 @@ def _servers(config: Config) -> list[tuple[str, str, str]]:
 
 _PATH = click.Path(path_type=Path)
 _AUTHORITY_DAYS = 3_650
+_ADMIN_ADDRESS = "0.0.0.0:7444"
 
 
 def _an_address(
@@ -381,31 +384,68 @@ def trial(
     help="Names and addresses of this host, for the server's own certificate, which is made once.",
 )
 @click.option("--reader", is_flag=True, help="It may look, and order nothing: for Prometheus.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Write what lets NAME in into settings.toml, too; comments in it stay.",
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    callback=_an_address,
+    default=_ADMIN_ADDRESS,
+    show_default=True,
+    help="Where the admin API listens, if the settings say nothing of it yet.",
+)
 @days_option(365)
 @common_options
 def operator(
-    name: str, directory: Path, hosts: tuple[str, ...], reader: bool, days: float, as_json: bool
+    name: str,
+    directory: Path,
+    hosts: tuple[str, ...],
+    reader: bool,
+    *,
+    write: bool,
+    address: Address,
+    days: float,
+    as_json: bool,
 ) -> None:
     """On a server's host: make NAME's key and certificate for the admin API, and the server's own if there is none.
 
     They are in the folder admin: NAME.crt and NAME.key for Prometheus and curl, NAME.p12 for a browser, with the
     password that is shown once. Nobody is let in until settings.toml in the server's folder says so: what to write
-    there is shown. Take the key and the bundle to the operator, and delete them here.
+    there is shown, or written with --write, and read by a running server at SIGHUP (systemctl reload). Take the key and
+    the bundle to the operator, and delete them here.
     """
     from parties.service.admin_listener import make_operator
 
+    at, list_it = "", None
+    if write:
+        # Local import: an editor of TOML that keeps comments, of the extra `server`.
+        from parties.service.settings_file import NO_FINGERPRINT, admit_operator, with_operator
+
+        list_it = partial(admit_operator, directory, name, reader=reader, address=str(address))
+        # What is wrong with the settings is said before anything is made.
+        with_operator(directory, name, NO_FINGERPRINT, reader=reader, address=str(address))
     password = secrets.token_urlsafe(12)
     made = make_operator(directory, name, hosts=hosts, days=days, password=password)
+    if list_it is not None:
+        at = list_it(made.fingerprint)
     if as_json:
         print_operator(made, name, password)
         return
-    key = "readers" if reader else "clients"
-    print_lines(
-        ["[admin]", 'address = "0.0.0.0:7444"', f'{key} = ["{made.fingerprint}"]  # {name}']
-    )
+    settings, key = directory / FILE, "readers" if reader else "clients"
+    bundle = f"{made.bundle} has the password {password}"
+    if write:
+        print_lines([f"{settings}: lists {name} among the {key} of the admin API at {at}"])
+        say(
+            f"A running server lets {name} in once it has read it: systemctl reload syncret. {bundle}"
+        )
+        return
+    print_lines(["[admin]", f'address = "{address}"', f'{key} = ["{made.fingerprint}"]  # {name}'])
     say(
-        f"These lines belong into {directory / 'settings.toml'}; of further ones add the fingerprint to {key}. "
-        f"{made.bundle} has the password {password}"
+        f"These lines belong into {settings} (--write writes them); of further ones add the fingerprint to {key}. "
+        f"{bundle}"
     )
 
 

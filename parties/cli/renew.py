@@ -72,8 +72,8 @@ def server(days: float, folder: Path, *, as_json: bool) -> None:
 def admin(days: float, folder: Path, *, as_json: bool) -> None:
     """On a server's host: make the certificate of its admin API anew, for the same key and hosts.
 
-    It is at work from the next start of the server. Give admin/admin.crt to Prometheus and to whoever else knows the
-    server by it.
+    It is at work once a running server has read it (systemctl reload, or SIGHUP). Give admin/admin.crt to Prometheus
+    and to whoever else knows the server by it.
     """
     from parties.service.admin_listener import renew_admin
 
@@ -82,8 +82,8 @@ def admin(days: float, folder: Path, *, as_json: bool) -> None:
         print_json({"expires": end.isoformat(timespec="seconds")})
         return
     say(
-        f"{folder / 'admin' / 'admin.crt'}: until {end:%Y-%m-%d}. Start the server again, and give the file to "
-        "Prometheus and to all who know the server by it."
+        f"{folder / 'admin' / 'admin.crt'}: until {end:%Y-%m-%d}. A running server takes it by: systemctl reload "
+        "syncret. Give the file to Prometheus and to all who know the server by it."
     )
 
 
@@ -98,8 +98,8 @@ def admin(days: float, folder: Path, *, as_json: bool) -> None:
 def operator(name: str, days: float, folder: Path, *, as_json: bool) -> None:
     """On a server's host: make NAME's key and certificate for the admin API anew.
 
-    Its fingerprint replaces the one before in settings.toml. From the next start of the server the new one is let in,
-    and the one before no more.
+    Its fingerprint replaces the one before in settings.toml. Once a running server has read it (systemctl reload, or
+    SIGHUP) the new one is let in, and the one before no more.
     """
     from parties.service.admin_listener import renew_operator
 
@@ -110,8 +110,9 @@ def operator(name: str, days: float, folder: Path, *, as_json: bool) -> None:
         return
     print_lines([f"{name}: {made.fingerprint}"])
     say(
-        f"The fingerprint is in {folder / 'settings.toml'} where the one before was. Start the server again, take "
-        f"{made.key} and {made.bundle} to {name}, and delete them here. {made.bundle} has the password {password}"
+        f"The fingerprint is in {folder / 'settings.toml'} where the one before was; a running server takes it by: "
+        f"systemctl reload syncret. Take {made.key} and {made.bundle} to {name}, and delete them here. {made.bundle} "
+        f"has the password {password}"
     )
 
 

@@ -326,6 +326,25 @@ def rotate_command(
     )
 
 
+@serve.command(
+    "openapi",
+    short_help="Print the OpenAPI document of the admin API.",
+    epilog="Example: syncret serve openapi > syncret.json",
+)
+@click.option("--study", is_flag=True, help="Of the server of one study (`syncret serve study`).")
+@common_options
+def openapi_command(*, study: bool, as_json: bool) -> None:
+    """Print the OpenAPI 3.1 document of a service's admin API, for programs that use it.
+
+    A running server has the same at /v1/openapi.json. It needs neither a service nor a folder.
+    """
+    if study:
+        from parties.service.run_api import run_document as document
+    else:
+        from parties.service.api import service_document as document
+    print_json(document())
+
+
 def _confirm_key(
     name: str, words: str | None, *, new_file: Path | None, folder: Path, as_json: bool
 ) -> None:

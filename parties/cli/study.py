@@ -1,18 +1,17 @@
 """Command `study`: an operator's actions on the studies of a running service."""
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from mechanisms.text_table import and_list
+from parties.cli.apply import apply
 from parties.cli.options import (
     DEFAULT,
     authority_option,
@@ -20,9 +19,9 @@ from parties.cli.options import (
     folder_option,
     service_answer,
 )
+from parties.cli.proposals import propose_study
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.cli.study_log import check_log_command, log_command
-from parties.config import Config, earlier_model, load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.identity.admission_certificate import admission_certificate
@@ -31,8 +30,8 @@ from parties.identity.join_documents import (
     fingerprint_lines,
     fingerprint_words,
 )
-from parties.identity.study_setup import create_study
 from parties.identity.typed_words import WrongWords, read_words
+from parties.service.status_client import download
 from parties.storage.files import atomic_replacement, disk_errors, write_new
 
 _PATH = click.Path(path_type=Path)
@@ -51,6 +50,9 @@ def study() -> None:
 
 study.add_command(log_command)
 study.add_command(check_log_command)
+
+
+study.add_command(apply)
 
 
 @study.command(epilog="Example: syncret study propose stays.toml --authority authority")
@@ -75,14 +77,7 @@ def propose(
     to be handed to the data owners. One that `syncret certs merge` made is proposed as it is. The other two servers
     fetch it from this one; nothing runs before all three operators have approved it.
     """
-    from parties.service.study_intake import check_service_study
-
-    loaded, path = load_config(config), config
-    check_service_study(loaded, str(config))
-    if not loaded.parties and (loaded.flaim is None or loaded.flaim.key is None):
-        path = _merged(config, loaded, folder, authority=authority, out=out, days=days)
-        loaded = load_config(path)
-    answer = service_answer(folder, "POST", "/studies", _proposal(loaded))
+    answer, path = propose_study(config, folder, authority=authority, out=out, days=days)
     if as_json:
         print_json(answer | {"file": str(path)})
         return
@@ -125,44 +120,6 @@ def invite(config: Path, owner: str, out: Path | None, *, as_json: bool) -> None
     say(
         f"An owner types: syncret join {path.name} --data TABLE. At a URL: https://.../{path.name}#{digest}"
     )
-
-
-def _merged(
-    study: Path, config: Config, folder: Path, *, authority: Path, out: Path, days: float
-) -> Path:
-    """Writes the configuration with these servers into the folder ``out``, and returns its path. Raises PartyError."""
-    kind = "distaim" if config.flaim is None else "flaim"
-    texts = service_answer(folder, "POST", "/cards", {"kind": kind})["cards"]
-    with TemporaryDirectory() as folder_path:
-        cards = []
-        for number, text in enumerate(texts):
-            cards.append(Path(folder_path) / f"{number}.card")
-            write_new(cards[-1], text.encode())
-        create_study(study, cards, authority=authority, out=out, valid_days=days)
-    return out / study.name
-
-
-def _proposal(config: Config) -> dict[str, object]:
-    """Returns the proposal for the service. Raises ConfigError, StoreError."""
-    from parties.service.start_files import encoded_start
-
-    names = [party.name for party in config.parties] or [config.require_flaim().server]
-    files = {"ca.crt": config.require_tls(name=names[0]).ca}
-    for pid, name in enumerate(names):
-        owner = config.require_tls(pid) if config.parties else config.require_tls(name=name)
-        files[f"{name}.crt"] = owner.cert
-    certificates = {}
-    for name, path in files.items():
-        with disk_errors(path, "read"):
-            certificates[name] = path.read_text(encoding="ascii", errors="replace")
-    earlier = earlier_model(config)
-    if earlier is not None:
-        config = config.override({"refresh.model": None})
-    return {
-        "config": config.resolved_toml(),
-        "certificates": certificates,
-        **encoded_start(earlier),
-    }
 
 
 @study.command(
@@ -444,7 +401,7 @@ def result_command(study: str, out: Path | None, folder: Path, *, as_json: bool)
             Status.NETWORK,
         )
     with disk_errors(path), atomic_replacement(path) as beside:
-        shutil.copyfile(found["bundle"], beside)
+        download(folder, f"/studies/{document['digest']}/bundle", beside)
     if as_json:
         print_json({"run": document["run"], "bundle": str(path)})
     else:

@@ -53,6 +53,7 @@ class Status(enum.IntEnum):
     NOT_RUNNING = 16
     NOT_ENROLLED = 17
     NOT_YET = 18
+    DIFFERS = 19
     INTERRUPTED = 130
     TERMINATED = 143
 

@@ -54,6 +54,7 @@ def without_gc() -> Iterator[None]:
 SERVER_PACKAGES = (
     "matplotlib",
     "mpyc",
+    "msgspec",
     "numba",
     "pandas",
     "prometheus_client",
@@ -61,9 +62,11 @@ SERVER_PACKAGES = (
     "rich",
     "sqlalchemy",
     "threadpoolctl",
+    "tomlkit",
 )
 """Packages of servers and of whole runs on one machine: the service's database, figures, party runtime, DataFrames,
-metrics, questions, progress, threads of products, loops of proofs and of large selections.
+metrics, questions, progress, threads of products, loops of proofs and of large selections, forms and settings of the
+admin API.
 """
 
 

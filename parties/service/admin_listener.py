@@ -244,11 +244,15 @@ _BACKDATE = datetime.timedelta(hours=1)
 
 
 def admin_listeners(
-    folder: Path, section: AdminSection, rejected: OnRejection
+    folder: Path,
+    section: AdminSection,
+    rejected: OnRejection,
+    bound: socket.socket | None = None,
 ) -> list[AdminListener]:
     """Binds the HTTPS socket that [admin] configures; returns an empty list if it configures none.
 
-    Raises ConfigError if this host cannot listen there, CertificateError if the files cannot be used.
+    ``bound`` is a socket that listens at that address already: it is shared. Raises ConfigError if this host cannot
+    listen there, CertificateError if the files cannot be used.
     """
     if section.address is None:
         return []
@@ -259,6 +263,8 @@ def admin_listeners(
         rejected(Rejection.TLS, f"admin: {handshake_text(error, remote)}", remote=remote)
 
     context = _context(folder, section, on_failure)
+    if bound is not None:
+        return [AdminListener(bound.dup(), context)]
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         raw = listener(family, (address.host, address.port))
@@ -339,7 +345,7 @@ def make_operator(
 
 
 def renew_operator(folder: Path, name: str, *, days: float, password: str) -> OperatorFiles:
-    """Makes a new key and certificate of operator ``name``; those before are let in no more after the next start.
+    """Makes a new key and certificate of operator ``name``; those before are let in no more after a reload.
 
     Their fingerprint in the settings is replaced, if it is there. Raises CertificateError if there is no such
     operator; StoreError.

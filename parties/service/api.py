@@ -1,40 +1,18 @@
 """Admin API of a service of studies, as an aiohttp application (`parties.service.run_api` has that of a single study).
 
-    GET  /status                       this server, the two others, and all studies in short
-    GET  /events                       the same after every change, as server-sent events ``status``
-    GET  /metrics                      metrics of all running studies and of the service itself, for Prometheus
-    GET  /healthz, /readyz             200 while its event loop runs; 200 while its ports are open
-    GET  /studies                      {"studies": [...]}; ?state=running for the studies in one state
-    POST /studies                      propose: {"config": TOML, "certificates": {name: PEM}}
-    GET  /studies/ID                   one study with its configuration, history and differences from similar studies
-    POST /studies/ID/approve           {"digest": the whole digest, or its twelve words}
-    POST /studies/ID/cancel            {"reason": text}; the reason is optional
-    GET  /studies/ID/requests          data owners' requests for admission to the study
-    POST /studies/ID/admit             {"certificate": PEM}: keeps it for the owner that has asked with its key
-    POST /studies/ID/refuse            {"key": hex}: refuses the request of this key
-    POST /studies/ID/collect           collects the whole result of a finished study into one file; GET: how far it is
-    POST /studies/ID/close, /finish    forwarded to the study's process
-    POST /studies/ID/revoke            {"owner": NAME}; forwarded as well
-    GET  /studies/ID/status, /events, /metrics, /healthz, /readyz    forwarded to the study's process
-    POST /servers/NAME/confirm         {"words": text}: accepts the next key that the server NAME announces; with
-                                       {"file": its new public file} that file's, and its former one no more
-    DELETE /servers/NAME/confirm       forgets the next key of NAME that was confirmed here
-    GET  /log                          pages of the operators' log (`parties.service.log_api`)
-    POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
-
-ID is a digest, 8 of its digits or more, or the name of a run. Other modules add routes to ``service_application``. The
-layer below authorizes the clients. No secret value is shown.
+``_routes`` has them, below /v1 but for /metrics, /healthz and /readyz (`parties.service.routes`). Other modules add
+routes to ``service_application``. The layer below authorizes the clients. No secret value is shown.
 """
 
 import asyncio
 import contextlib
-import json
 import pwd
 import socket
 import struct
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -50,27 +28,29 @@ from parties.identity.tls import peer_name, peer_subject
 from parties.identity.typed_words import WrongWords, read_words
 from parties.observability.events import OnRejection, ignore_rejection
 from parties.observability.failure_causes import Cause, Obstacle
+from parties.service import api_forms as forms
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.admission import ApplicantState, UnknownApplicant
 from parties.service.collection import CollectionRefused
 from parties.service.events import Actor
+from parties.service.http_answers import error_response, event_stream, json_answer, send_event
 from parties.service.key_changes import KeyRefused
 from parties.service.known_studies import UnknownStudy
-from parties.service.log_api import log_routes
+from parties.service.log_api import LOG_QUERY, log_page
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
 from parties.service.process_info import folder_dict, process_dict
+from parties.service.routes import BODY, Route, Text, add_routes, openapi_document
 from parties.service.run_api import (
-    error_response,
-    event_stream,
+    METRICS,
+    RUN_EVENTS,
     fingerprint_allowlist,
     json_errors,
     same_site_only,
-    send_event,
 )
 from parties.service.service import Service, WrongStudyState
-from parties.service.status_client import get_document
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState, utc_now
+from parties.service.status_client import get_document, versioned
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState, utc_now
 from parties.service.study_intake import MAX_DOCUMENT_BYTES, ProposalRefused
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
@@ -83,8 +63,16 @@ _WORKER_S = 10.0
 _PAUSE_S = 0.25
 _KEEP_ALIVE_S = 15.0
 _PEER_CREDENTIALS = struct.Struct("3i")
-_PROCESS_PATHS = ("status", "events", "metrics", "healthz", "readyz")
-_PROCESS_COMMANDS = ("close", "finish")
+TITLE = "Syncret: a service of studies"
+EVENTS = Text("text/event-stream", "Events `status`, each with a ServiceStatus")
+BUNDLE_FILE = Text("application/zip", "The file that `syncret bundle` makes")
+_PROCESS_PATHS: Mapping[str, type[Any] | Text] = {
+    "status": forms.RunStatusDocument,
+    "events": RUN_EVENTS,
+    "metrics": METRICS,
+    "healthz": forms.Health,
+    "readyz": forms.Readiness,
+}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -106,33 +94,54 @@ def service_application(
     app[SERVICE] = service
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
-    app.add_routes(
-        [
-            web.get("/status", _status),
-            web.get("/events", _events),
-            web.get("/metrics", _metrics),
-            web.get("/healthz", _healthz),
-            web.get("/readyz", _readyz),
-            web.get("/studies", _studies),
-            web.post("/studies", _propose),
-            web.get("/studies/{id}", _study),
-            web.post("/studies/{id}/approve", _approve),
-            web.post("/studies/{id}/cancel", _cancel),
-            web.get("/studies/{id}/requests", _requests),
-            web.post("/studies/{id}/admit", _admit),
-            web.post("/studies/{id}/refuse", _refuse),
-            web.post("/studies/{id}/collect", _collect),
-            web.get("/studies/{id}/collect", _collected),
-            web.post(f"/studies/{{id}}/{{order:{'|'.join(_PROCESS_COMMANDS)}}}", _send_command),
-            web.post("/studies/{id}/revoke", _revoke),
-            web.get(f"/studies/{{id}}/{{what:{'|'.join(_PROCESS_PATHS)}}}", _get_from_process),
-            web.post("/servers/{name}/confirm", _confirm_key),
-            web.delete("/servers/{name}/confirm", _forget_key),
-            web.post("/cards", _cards),
-            *log_routes(service.studies),
-        ]
-    )
+    add_routes(app, _routes(), title=TITLE)
     return app
+
+
+def service_document() -> dict[str, object]:
+    """Returns the OpenAPI document of the API."""
+    return openapi_document(_routes(), title=TITLE)
+
+
+def _routes() -> list[Route]:
+    """Returns the routes. A study's ID is a digest, 8 of its digits or more, or the name of a run."""
+    get, post = partial(Route, "GET"), partial(Route, "POST")
+    command = partial(Route, "POST", answer=forms.CommandTaken, status=202)
+    study, confirm = "/studies/{id}", "/servers/{name}/confirm"
+    state = (("state", "Only studies in this state."),)
+    return [
+        get("/status", _status, "This server, the two others, and recent studies.", forms.ServiceStatus),
+        get("/events", _events, "The status after every change.", EVENTS),
+        get("/metrics", _metrics, "Metrics of the service and its studies.", METRICS),
+        get("/healthz", _healthz, "200 while its event loop runs.", forms.Health),
+        get("/readyz", _readyz, "200 while its ports are open.", forms.Readiness),
+        get("/studies", _studies, "The studies.", forms.Studies, query=state),
+        post("/studies", _propose, "Proposes a study.", forms.StudySummary, forms.StudyProposal, 201),
+        get(study, _study, "One study, with its history.", forms.StudyDetails),
+        post(f"{study}/approve", _approve, "Approves it, by digest or words.", forms.StudySummary, forms.Approval),
+        post(f"{study}/cancel", _cancel, "Ends it for good.", forms.StudySummary, forms.Cancellation),
+        get(f"{study}/requests", _requests, "Owners that ask to be admitted.", forms.Applicants),
+        post(f"{study}/admit", _admit, "Keeps an owner's certificate.", forms.ApplicantFacts, forms.Admission),
+        post(f"{study}/refuse", _refuse, "Refuses a request.", forms.ApplicantFacts, forms.ApplicantKey),
+        post(f"{study}/collect", _collect, "Collects the result.", forms.CollectionState, forms.Nothing, 202),
+        get(f"{study}/collect", _collected, "How far the collection is.", forms.CollectionState),
+        get(f"{study}/bundle", _bundle, "The whole result, once it was collected.", BUNDLE_FILE),
+        command(f"{study}/close", partial(_send_command, order="close"), "Admits no more.", body=forms.Nothing),
+        command(f"{study}/finish", partial(_send_command, order="finish"), "Ends early.", body=forms.Nothing),
+        command(f"{study}/revoke", _revoke, "Turns an owner away.", body=forms.OwnerName),
+        *(
+            get(f"{study}/{what}", partial(_get_from_process, what=what), f"{what} of its process.", form)
+            for what, form in _PROCESS_PATHS.items()
+        ),
+        post(confirm, _confirm_key, "Accepts a server's next key.", forms.Keys, forms.KeyConfirmation),
+        Route("DELETE", confirm, _forget_key, "Forgets the key that was confirmed.", forms.Keys),
+        get("/log", _log, "Lines of the operators' log.", forms.LogLines, query=LOG_QUERY),
+        post("/cards", _cards, "Makes cards for a new study.", forms.Cards, forms.CardRequest),
+    ]  # fmt: skip
+
+
+async def _log(request: web.Request) -> web.Response:
+    return await log_page(request, request.app[SERVICE].studies)
 
 
 async def _close(app: web.Application) -> None:
@@ -232,7 +241,18 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
             "restarts": worker.restarts,
             "next_try_s": worker.next_try_at and round(worker.next_try_at - time.time(), 1),
         },
+        "orders": _orders(service, study),
     }
+
+
+def _orders(service: Service, study: StudyRecord) -> list[str]:
+    """Returns the service's own commands that a study takes in its state."""
+    found = ["approve"] if study.state in (StudyState.PROPOSED, StudyState.FAILED) else []
+    if study.state not in (StudyState.FINISHED, StudyState.CANCELLED):
+        found.append("cancel")
+    if study.state is StudyState.FINISHED and study.kind == DISTAIM:
+        found.append("collect")
+    return found
 
 
 def _waits(service: Service, study: StudyRecord) -> list[ServerWait]:
@@ -341,22 +361,18 @@ def _in_order(service: Service) -> list[StudyRecord]:
     return sorted(service.studies.values(), key=lambda study: (study.proposed_at, study.digest))
 
 
-def _answer(document: object, status: int = HTTPStatus.OK) -> web.Response:
-    return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
-
-
 async def _status(request: web.Request) -> web.Response:
-    return _answer(await service_status(request.app[SERVICE]))
+    return json_answer(await service_status(request.app[SERVICE]))
 
 
 async def _healthz(request: web.Request) -> web.Response:
-    return _answer({"healthy": True})
+    return json_answer({"healthy": True})
 
 
 async def _readyz(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     away = [peer.problem for peer in service.peers.values() if peer.problem]
-    return _answer({"ready": True, "peers": away})
+    return json_answer({"ready": True, "peers": away})
 
 
 async def _metrics(request: web.Request) -> web.Response:
@@ -388,7 +404,7 @@ async def _studies(request: web.Request) -> web.Response:
             HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected
         )
     chosen = [study for study in _in_order(service) if state in (None, study.state.value)]
-    return _answer({"studies": [await _study_document(service, study) for study in chosen]})
+    return json_answer({"studies": [await _study_document(service, study) for study in chosen]})
 
 
 async def _study(request: web.Request) -> web.Response:
@@ -396,7 +412,7 @@ async def _study(request: web.Request) -> web.Response:
     study = service.studies.find(request.match_info["id"])
     entries = await asyncio.to_thread(service.studies.repository.entries, study.digest)
     proposed = await service.studies.proposed(study.digest)
-    return _answer(
+    return json_answer(
         await _study_document(service, study)
         | {
             "config": proposed.config,
@@ -442,18 +458,6 @@ async def _wait_for_change(closing: asyncio.Event, changed: Awaitable[int]) -> N
 # Commands.
 
 
-async def _body(request: web.Request) -> dict[str, object]:
-    """Returns the JSON object in the body; an empty body is an empty object. Raises ProposalRefused."""
-    data = await request.read()
-    try:
-        document = json.loads(data) if data else {}
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        raise ProposalRefused("the body is not a JSON object")
-    return document
-
-
 def actor(request: web.Request) -> Actor:
     """Returns the requester: by the client certificate, or as the system's user at the socket's other end."""
     transport = request.transport
@@ -473,82 +477,89 @@ def actor(request: web.Request) -> Actor:
 
 async def _propose(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
-    study = await service.propose(await _body(request), actor(request))
-    return _answer(await _study_document(service, study), HTTPStatus.CREATED)
+    body = request[BODY]
+    study = await service.propose(body, actor(request))
+    return json_answer(await _study_document(service, study), HTTPStatus.CREATED)
 
 
 async def _approve(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
-    study, said = (
-        service.studies.find(request.match_info["id"]),
-        (await _body(request)).get("digest"),
-    )
-    given = read_words(str(said or ""))
+    study = service.studies.find(request.match_info["id"])
+    given = read_words(request[BODY]["digest"])
     digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
     if not digits and given != fingerprint_words(study.digest):
         text = "the digest or the words that were given are not this study's"
         return error_response(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
     study = await service.approve(study.digest, actor(request))
-    return _answer(await _study_document(service, study))
+    return json_answer(await _study_document(service, study))
 
 
 async def _cancel(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
-    reason = (await _body(request)).get("reason", "")
-    if not isinstance(reason, str) or len(reason) > 200 or not (reason + "x").isprintable():
+    reason = request[BODY]["reason"]
+    if len(reason) > 200 or not (reason + "x").isprintable():
         raise ProposalRefused("reason is not a text of at most 200 printable characters")
     study = service.studies.find(request.match_info["id"])
     study = await service.cancel(study.digest, actor(request), reason)
-    return _answer(await _study_document(service, study))
+    return json_answer(await _study_document(service, study))
 
 
 async def _requests(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = service.studies.find(request.match_info["id"])
-    return _answer({"requests": [each.to_dict() for each in await service.admission.all(study)]})
+    return json_answer(
+        {"requests": [each.to_dict() for each in await service.admission.all(study)]}
+    )
 
 
 async def _admit(request: web.Request) -> web.Response:
-    service, body = request.app[SERVICE], await _body(request)
+    service, body = request.app[SERVICE], request[BODY]
     study = service.studies.find(request.match_info["id"])
     try:
-        found = await service.admit(study.digest, actor(request), str(body.get("certificate", "")))
+        found = await service.admit(study.digest, actor(request), body["certificate"])
     except CertificateError as error:
         raise ProposalRefused(str(error)) from error
-    return _answer(found.to_dict())
+    return json_answer(found.to_dict())
 
 
 async def _refuse(request: web.Request) -> web.Response:
-    service, body = request.app[SERVICE], await _body(request)
+    service, body = request.app[SERVICE], request[BODY]
     study = service.studies.find(request.match_info["id"])
-    return _answer(
-        (await service.refuse(study.digest, actor(request), str(body.get("key", "")))).to_dict()
-    )
+    return json_answer((await service.refuse(study.digest, actor(request), body["key"])).to_dict())
 
 
 async def _collect(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = service.studies.find(request.match_info["id"])
     service.collection.start(study, actor(request))
-    return _answer(service.collection.state(study), HTTPStatus.ACCEPTED)
+    return json_answer(service.collection.state(study), HTTPStatus.ACCEPTED)
 
 
 async def _collected(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     study = service.studies.find(request.match_info["id"])
-    return _answer(service.collection.state(study))
+    return json_answer(service.collection.state(study))
+
+
+async def _bundle(request: web.Request) -> web.StreamResponse:
+    service = request.app[SERVICE]
+    study = service.studies.find(request.match_info["id"])
+    path = service.collection.bundle(study)
+    if path is None:
+        what = f"the result of {study.run} was not collected here"
+        return error_response(HTTPStatus.CONFLICT, what, "POST .../collect before, and its end")
+    headers = {"Content-Type": BUNDLE_FILE.media, "Cache-Control": "no-store"}
+    return web.FileResponse(path, headers=headers)
 
 
 async def _confirm_key(request: web.Request) -> web.Response:
-    service, body = request.app[SERVICE], await _body(request)
-    name, words, content = request.match_info["name"], body.get("words"), body.get("file")
-    if not isinstance(words, str) or not (content is None or isinstance(content, str)):
-        raise ProposalRefused("words is not a text, or file is none")
+    service, body = request.app[SERVICE], request[BODY]
+    name, content = request.match_info["name"], body["file"]
     try:
-        await service.key_changes.confirm(name, words, actor(request), content=content)
+        await service.key_changes.confirm(name, body["words"], actor(request), content=content)
     except CertificateError as error:
         raise ProposalRefused(str(error)) from error
-    return _answer({"keys": service.key_changes.to_list()})
+    return json_answer({"keys": service.key_changes.to_list()})
 
 
 async def _forget_key(request: web.Request) -> web.Response:
@@ -557,18 +568,16 @@ async def _forget_key(request: web.Request) -> web.Response:
         await service.key_changes.forget(request.match_info["name"], actor(request))
     except CertificateError as error:
         raise ProposalRefused(str(error)) from error
-    return _answer({"keys": service.key_changes.to_list()})
+    return json_answer({"keys": service.key_changes.to_list()})
 
 
 async def _cards(request: web.Request) -> web.Response:
-    service, body = request.app[SERVICE], await _body(request)
-    kind = body.get("kind", DISTAIM)
-    if kind not in (DISTAIM, FLAIM):
-        raise ProposalRefused(f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r} or {FLAIM!r}")
+    service, body = request.app[SERVICE], request[BODY]
+    kind = body["kind"]
     try:
-        if body.get("own"):
-            return _answer({"cards": [await service.answers.new_card(str(kind))]})
-        return _answer({"cards": await service.cards(str(kind))})
+        if body["own"]:
+            return json_answer({"cards": [await service.answers.new_card(kind)]})
+        return json_answer({"cards": await service.cards(kind)})
     except PartyError as error:
         return error_response(HTTPStatus.BAD_GATEWAY, str(error), "all servers of the study")
 
@@ -584,8 +593,8 @@ def _running_study(service: Service, name: str) -> StudyRecord:
     return study
 
 
-async def _send_command(request: web.Request) -> web.StreamResponse:
-    service, order = request.app[SERVICE], request.match_info["order"]
+async def _send_command(request: web.Request, order: str) -> web.StreamResponse:
+    service = request.app[SERVICE]
     study = _running_study(service, request.match_info["id"])
     response = await _forward(request, service.studies.folder(study).work, f"/{order}")
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
@@ -594,20 +603,18 @@ async def _send_command(request: web.Request) -> web.StreamResponse:
 
 
 async def _revoke(request: web.Request) -> web.StreamResponse:
-    service, body = request.app[SERVICE], await _body(request)
+    service, body = request.app[SERVICE], request[BODY]
     study = _running_study(service, request.match_info["id"])
     response = await _forward(request, service.studies.folder(study).work, "/revoke", body)
     if response.status < HTTPStatus.MULTIPLE_CHOICES:
-        await service.asked(study.digest, actor(request), f"revoke {body.get('owner')}")
+        await service.asked(study.digest, actor(request), f"revoke {body['owner']}")
     return response
 
 
-async def _get_from_process(request: web.Request) -> web.StreamResponse:
+async def _get_from_process(request: web.Request, what: str) -> web.StreamResponse:
     service = request.app[SERVICE]
     study = service.studies.find(request.match_info["id"])
-    return await _forward(
-        request, service.studies.folder(study).work, f"/{request.match_info['what']}"
-    )
+    return await _forward(request, service.studies.folder(study).work, f"/{what}")
 
 
 async def _forward(
@@ -620,7 +627,9 @@ async def _forward(
             connector = aiohttp.UnixConnector(name)
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=limits) as session,
-                session.request(request.method, f"http://localhost{path}", json=body) as answer,
+                session.request(
+                    request.method, f"http://localhost{versioned(path)}", json=body
+                ) as answer,
             ):
                 return await _copy_response(request, answer)
     except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from parties.foundation.errors import PartyError
 from parties.foundation.untrusted_text import printable
@@ -47,14 +48,21 @@ class ResultCollection:
 
     def state(self, study: StudyRecord) -> dict[str, object]:
         """Returns whether a collection runs, the path of the bundle if it is there, and the last problem."""
-        task, path = self._tasks.get(study.digest), self.studies.folder(study).work / BUNDLE
-        running = task is not None and not task.done()
-        there = path.is_file() and not running
+        path = self.bundle(study)
         return {
-            "running": running,
-            "bundle": str(path.absolute()) if there else None,
+            "running": self._running(study),
+            "bundle": path and str(path.absolute()),
             "problem": self._problems.get(study.digest, ""),
         }
+
+    def bundle(self, study: StudyRecord) -> Path | None:
+        """Returns the path of a study's bundle; None before it is whole."""
+        path = self.studies.folder(study).work / BUNDLE
+        return path if path.is_file() and not self._running(study) else None
+
+    def _running(self, study: StudyRecord) -> bool:
+        task = self._tasks.get(study.digest)
+        return task is not None and not task.done()
 
     async def close(self) -> None:
         """Ends all collections."""

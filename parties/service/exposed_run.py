@@ -20,8 +20,9 @@ from parties.service import admin_listener
 from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
 from parties.service.events import service_events
 from parties.service.expiry import CertificateWatch, admin_certificates, run_certificates
+from parties.service.reload import LiveSettings, reloading
 from parties.service.run_api import CommandHandlers, run_application
-from parties.service.settings import Settings, load_settings
+from parties.service.settings import AdminSection, Settings
 from parties.session.operator_commands import OperatorCommands as Asking
 
 _HEARTBEAT_S = 1.0
@@ -49,22 +50,60 @@ async def with_admin_api(
     Raises StoreError if another process answers there, or the folder is not writable; ConfigError, CertificateError,
     ExtraMissing if the settings cannot be used.
     """
-    settings = load_settings(folder)
+    settings = LiveSettings(folder)
     watch = CertificateWatch(
-        lambda: [*run_certificates(tls), *admin_certificates(folder, settings.admin)],
+        lambda: [*run_certificates(tls), *admin_certificates(folder, settings.current.admin)],
         service_events(),
     )
     board.sources.certificates = lambda: [end.to_dict() for end in watch.all()]
-    made = partial(_application, board, folder, orders, settings)
+    network = _NetworkApi(board, folder, orders)
+
+    async def apply(found: Settings) -> None:
+        await asyncio.to_thread(network.apply, found.admin)
+        watch.forget()
+
     async with contextlib.AsyncExitStack() as stack:
         listening = [_admin_socket(folder / SOCKET_NAME, stack)]
-        listening += admin_listener.admin_listeners(folder, settings.admin, board.rejected)
-        stack.enter_context(admin_thread(made, listening))
-        tracer = stack.enter_context(trace_steps(board, settings.traces.endpoint))
+        stack.callback(network.close)
+        # The port is opened before anybody hears that the server answers.
+        network.apply(settings.current.admin)
+        stack.enter_context(admin_thread(partial(run_application, board, orders), listening))
+        tracer = stack.enter_context(trace_steps(board, settings.current.traces.endpoint))
         beating = asyncio.create_task(_heartbeat(board))
         stack.callback(beating.cancel)
+        await stack.enter_async_context(reloading(settings, apply, ("admin", "keep")))
         with _recording_end(board):
             yield tracer
+
+
+class _NetworkApi:
+    """API of a server over HTTPS, with the console, as [admin] has it; a reload replaces all of it."""
+
+    def __init__(self, board: RunStatus, folder: Path, orders: CommandHandlers) -> None:
+        self._board = board
+        self._folder = folder
+        self._orders = orders
+        self._open = contextlib.ExitStack()
+        self._listening: AdminListener | None = None
+        self._address: str | None = None
+
+    def apply(self, admin: AdminSection) -> None:
+        """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
+        bound = self._listening if admin.address == self._address else None
+        found = admin_listener.admin_listeners(
+            self._folder, admin, self._board.rejected, None if bound is None else bound.socket
+        )
+        opened = contextlib.ExitStack()
+        if found:
+            made = partial(_application, self._board, self._folder, self._orders, admin)
+            opened.enter_context(admin_thread(made, found))
+        self.close()
+        self._open, self._address = opened, admin.address
+        self._listening = found[0] if found else None
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._open.close()
 
 
 @contextlib.contextmanager
@@ -81,17 +120,16 @@ def _recording_end(board: RunStatus) -> Iterator[None]:
 
 
 def _application(
-    board: RunStatus, folder: Path, orders: CommandHandlers, settings: Settings
+    board: RunStatus, folder: Path, orders: CommandHandlers, admin: AdminSection
 ) -> web.Application:
-    """Returns the admin API; with the console if the API is on the network."""
-    app = run_application(board, orders, settings.admin.fingerprints, settings.admin.reading)
-    if settings.admin.address is not None:
-        # Local import: templates take a while to import, and most servers are used by their sockets.
-        from parties.service.console.gate import Gate
-        from parties.service.console.pages import add_console
-        from parties.service.console.upstream import RunUpstream
+    """Returns the admin API with the console, for the network."""
+    # Local import: templates take a while to import, and most servers are used by their sockets.
+    from parties.service.console.gate import Gate
+    from parties.service.console.pages import add_console
+    from parties.service.console.upstream import RunUpstream
 
-        add_console(app, RunUpstream(folder), Gate())
+    app = run_application(board, orders, admin.fingerprints, admin.reading)
+    add_console(app, RunUpstream(folder), Gate())
     return app
 
 

@@ -1,6 +1,6 @@
 """Route of the operators' log in a service's admin API: pages of its signed lines, and the seal of all.
 
-    GET  /log?after=N      {"lines": [...], "seal": null or a line}; the lines that follow entry N, a thousand at most
+    GET  /v1/log?after=N   {"lines": [...], "seal": null or a line}; lines after entry N, a thousand at most
 
 The seal comes with the last page (`parties.service.operators_log`). Nothing here is secret.
 """
@@ -10,23 +10,19 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from parties.service.http_answers import error_response, json_answer
 from parties.service.known_studies import KnownStudies
-from parties.service.run_api import error_response
 
 PAGE = 1_000
+LOG_QUERY = (("after", "Only lines that follow the entry of this number."),)
 _MAX_DIGITS = 15
 
 
-def log_routes(studies: KnownStudies) -> list[web.RouteDef]:
-    """Returns the routes for the log of ``studies``."""
-
-    async def page(request: web.Request) -> web.Response:
-        after = request.query.get("after", "0")
-        if not after.isdecimal() or len(after) > _MAX_DIGITS:
-            text = f"after is {after[:40]!r}"
-            return error_response(HTTPStatus.BAD_REQUEST, text, "the number of an entry")
-        found = await asyncio.to_thread(studies.repository.log_page, int(after), PAGE)
-        document = {"lines": found.lines, "seal": found.seal}
-        return web.json_response(document, headers={"Cache-Control": "no-store"})
-
-    return [web.get("/log", page)]
+async def log_page(request: web.Request, studies: KnownStudies) -> web.Response:
+    """Answers with a page of the log of ``studies``."""
+    after = request.query.get("after", "0")
+    if not after.isdecimal() or len(after) > _MAX_DIGITS:
+        text = f"after is {after[:40]!r}"
+        return error_response(HTTPStatus.BAD_REQUEST, text, "the number of an entry")
+    found = await asyncio.to_thread(studies.repository.log_page, int(after), PAGE)
+    return json_answer({"lines": found.lines, "seal": found.seal})

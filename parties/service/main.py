@@ -22,7 +22,7 @@ from parties.foundation.errors import OutsideKeyError, StoreError
 from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
 from parties.service import admin_listener
-from parties.service.admin_listener import SOCKET_NAME, listen_unix
+from parties.service.admin_listener import SOCKET_NAME, AdminListener, listen_unix
 from parties.service.api import service_application
 from parties.service.database import open_service_database
 from parties.service.events import EventName
@@ -30,9 +30,10 @@ from parties.service.expiry import check_valid
 from parties.service.identity import ServiceIdentity
 from parties.service.notify import notifying
 from parties.service.operators_log import OperatorsLog
+from parties.service.reload import LiveSettings, reloading
 from parties.service.retention import retention_task
 from parties.service.service import Service
-from parties.service.settings import load_settings
+from parties.service.settings import AdminSection, Settings
 from parties.service.studies import StudyRepository
 from parties.storage.files import disk_errors, open_private
 
@@ -78,9 +79,14 @@ async def serve_studies(
             register=options.register,
             listen=(options.mesh, options.ingest),
         )
-        swept = retention_task(folder, service.events)
-        notified = notifying(service, load_settings(folder).notify)
-        async with service, _admin_listening(service, folder), swept, notified, watchdog():
+        settings = LiveSettings(folder)
+        async with (
+            service,
+            _admin_listening(service, folder, settings),
+            retention_task(folder, settings, service.events),
+            notifying(service, settings.current.notify),
+            watchdog(),
+        ):
             own = identity.own
             progress.event(
                 "listening",
@@ -134,31 +140,74 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _admin_listening(service: Service, folder: Path) -> AsyncIterator[None]:
+async def _admin_listening(
+    service: Service, folder: Path, settings: LiveSettings
+) -> AsyncIterator[None]:
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
+    path, network = folder / SOCKET_NAME, _NetworkApi(service, folder)
+    runner = web.AppRunner(
+        service_application(service), access_log=None, shutdown_timeout=_LINGER_S
+    )
+    await runner.setup()
 
-    def rejected(reason: str, text: str, **fields: FieldValue) -> None:
-        service.events.event(
-            EventName.CONNECTION_REFUSED, text, **{"port": "admin", "reason": reason, **fields}
+    async def apply(found: Settings) -> None:
+        await network.apply(found.admin)
+        service.certificates.forget()
+
+    try:
+        await web.SockSite(runner, listen_unix(path)).start()
+        await network.apply(settings.current.admin)
+        async with reloading(settings, apply, ("admin", "keep")):
+            yield
+    finally:
+        await network.close()
+        await runner.cleanup()
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+class _NetworkApi:
+    """API of ``service`` over HTTPS, with the console, as [admin] has it; a reload replaces all of it."""
+
+    def __init__(self, service: Service, folder: Path) -> None:
+        self._service = service
+        self._folder = folder
+        self._runner: web.AppRunner | None = None
+        self._listening: AdminListener | None = None
+        self._address: str | None = None
+
+    async def apply(self, admin: AdminSection) -> None:
+        """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
+        bound = self._listening if admin.address == self._address else None
+        found = admin_listener.admin_listeners(
+            self._folder, admin, self._rejected, None if bound is None else bound.socket
         )
+        runner = await self._started(admin, found[0]) if found else None
+        await self.close()
+        self._runner, self._address = runner, admin.address
+        self._listening = found[0] if found else None
 
-    path, admin = folder / SOCKET_NAME, load_settings(folder).admin
-    app = service_application(service, admin.fingerprints, rejected, readers=admin.reading)
-    if admin.address is not None:
+    async def _started(self, admin: AdminSection, listening: AdminListener) -> web.AppRunner:
         # Local import: templates take a while to import, and most services are used by their sockets.
         from parties.service.console.gate import Gate
         from parties.service.console.pages import add_console
         from parties.service.console.upstream import ServiceUpstream
 
-        add_console(app, ServiceUpstream(folder), Gate())
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listen_unix(path)).start()
-        for one in admin_listener.admin_listeners(folder, admin, rejected):
-            await web.SockSite(runner, one.socket, ssl_context=one.context).start()
-        yield
-    finally:
-        await runner.cleanup()
-        with contextlib.suppress(OSError):
-            path.unlink()
+        app = service_application(
+            self._service, admin.fingerprints, self._rejected, readers=admin.reading
+        )
+        add_console(app, ServiceUpstream(self._folder), Gate())
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
+        await runner.setup()
+        await web.SockSite(runner, listening.socket, ssl_context=listening.context).start()
+        return runner
+
+    def _rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
+        said = {"port": "admin", "reason": reason, **fields}
+        self._service.events.event(EventName.CONNECTION_REFUSED, text, **said)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = self._listening = self._address = None

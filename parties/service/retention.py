@@ -20,7 +20,7 @@ from pathlib import Path
 
 from parties.config import START_FOLDER
 from parties.federation.result import RESULT
-from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.errors import StoreError
 from parties.foundation.times import iso_time
 from parties.foundation.untrusted_text import parse_json
 from parties.mpc.outputs import STORE_FOLDER
@@ -29,7 +29,8 @@ from parties.mpc.storage.run_state import ENDED, FORGOTTEN
 from parties.observability.events import Progress
 from parties.report.quality import QUALITY
 from parties.service.events import EventName
-from parties.service.settings import KeepSection, load_settings
+from parties.service.reload import LiveSettings
+from parties.service.settings import KeepSection
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.database import FILE
 from parties.storage.files import disk_errors, write_json
@@ -91,26 +92,28 @@ def sweep(
 
 
 @contextlib.asynccontextmanager
-async def retention_task(folder: Path, events: Progress) -> AsyncIterator[None]:
-    """Sweeps once a day while the block runs, by the server's settings in ``folder``, which are read anew each time.
+async def retention_task(
+    folder: Path, settings: LiveSettings, events: Progress
+) -> AsyncIterator[None]:
+    """Sweeps once a day while the block runs, and after each reload, by the ``settings`` that are at work.
 
     Deletions are events of the bus ``events``.
-    Raises ConfigError, StoreError if the settings are unusable at the start; later the error is logged as a warning.
     """
-    load_settings(folder)
 
     async def sweep_daily() -> None:
         while True:
+            settings.changed.clear()
             try:
-                keep = load_settings(folder).keep
-                for item in await asyncio.to_thread(sweep, folder, keep):
+                for item in await asyncio.to_thread(sweep, folder, settings.current.keep):
                     names = ", ".join(item.names)
                     text = f"{item.folder}, ended {item.ended}: deleted for their age: {names}"
                     events.event(EventName.FILES_DELETED, text, folder=item.folder, files=names)
-            except (ConfigError, StoreError) as error:
+            except StoreError as error:
                 text = f"nothing is deleted for its age: {error}"
                 events.event(EventName.FILES_KEPT, text, reason=str(error))
-            await asyncio.sleep(_DAY_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DAY_S):
+                    await settings.changed.wait()
 
     task = asyncio.create_task(sweep_daily())
     try:

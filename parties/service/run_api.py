@@ -1,15 +1,6 @@
 """Admin API of one running server, as an aiohttp application: its status, and commands of its operator.
 
-    GET  /status    the status document (fields: parties/README.md, Status)
-    GET  /events    the same after every change, as server-sent events ``status``
-    GET  /metrics   the same as Prometheus metrics
-    GET  /healthz   200 while the computation's event loop runs, else 503
-    GET  /readyz    200 while it answers data owners, else 503
-    POST /close     admit no more data owners
-    POST /finish    end with the rounds that are done
-    POST /revoke    {"owner": NAME}: revoke this data owner
-    POST /cancel    end now; finished work stays in the store
-
+``_routes`` has them, below /v1 but for /metrics, /healthz and /readyz (`parties.service.routes`).
 Other modules add routes to ``run_application``. Errors are JSON: {"error": {"what", "expected"}}. The layer below
 authorizes the clients: by the folder of the socket (`parties.service.admin_listener`), or by TLS and the fingerprints
 in [admin]. Requests that a browser sends for a page of another site are refused. No secret value is shown.
@@ -18,10 +9,11 @@ in [admin]. Requests that a browser sends for a page of another site are refused
 import asyncio
 import contextlib
 import hashlib
-import json
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -31,7 +23,11 @@ from parties.config import NAME_PATTERN
 from parties.foundation.errors import StoreError
 from parties.observability.events import OnRejection, Rejection
 from parties.observability.status import ACCEPTING_PHASES, END_PHASES, RunStatus
+from parties.service import api_forms as forms
+from parties.service.http_answers import error_response, event_stream, json_answer, send_event
 from parties.service.process_info import process_dict
+from parties.service.routes import BODY, OPENAPI, Route, Text, add_routes, openapi_document
+from parties.service.status_client import API
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,6 +42,9 @@ _KEEP_ALIVE_S = 15.0
 _MAX_LISTENERS = 64
 _READ_METHODS = ("GET", "HEAD")
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("closing", asyncio.Event)
+TITLE = "Syncret: the server of one study"
+METRICS = Text("text/plain", "Metrics in Prometheus's format, or OpenMetrics where it is accepted")
+RUN_EVENTS = Text("text/event-stream", "Events `status`: a RunStatusDocument without owners.list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,39 +78,50 @@ def run_application(
     app = web.Application(middlewares=middlewares, client_max_size=_BODY_BYTES)
     app[CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
-    app.add_routes(_RunRoutes(board, orders).routes())
+    add_routes(app, _routes(_RunHandlers(board, orders)), title=TITLE)
     return app
+
+
+def run_document() -> dict[str, object]:
+    """Returns the OpenAPI document of the API."""
+    return openapi_document(_routes(_RunHandlers), title=TITLE)
+
+
+def _routes(of: Any) -> list[Route]:
+    """Returns the routes with the handlers ``of`` a server; of their class, for the document."""
+    get = partial(Route, "GET")
+    command = partial(Route, "POST", answer=forms.CommandTaken, status=202)
+    return [
+        get("/status", of.status, "The status of the run.", forms.RunStatusDocument),
+        get("/events", of.events, "The status after every change.", RUN_EVENTS),
+        get("/metrics", of.metrics, "Metrics for Prometheus.", METRICS),
+        get("/healthz", of.healthz, "200 while the computation runs.", forms.Health, also=(503,)),
+        get("/readyz", of.readyz, "200 while it answers owners.", forms.Readiness, also=(503,)),
+        command("/close", of.order, "Admits no more data owners.", body=forms.Nothing),
+        command("/finish", of.order, "Ends with the rounds that are done.", body=forms.Nothing),
+        command("/cancel", of.order, "Ends now; finished work stays.", body=forms.Nothing),
+        command("/revoke", of.revoke, "Revokes a data owner.", body=forms.OwnerName),
+    ]  # fmt: skip
 
 
 async def _close(app: web.Application) -> None:
     app[CLOSING].set()
 
 
-class _RunRoutes:
-    """Routes of one server."""
+class _RunHandlers:
+    """Handlers of one server's routes."""
 
     def __init__(self, board: RunStatus, orders: CommandHandlers) -> None:
         self._board = board
         self._orders = orders
         self._streams = 0
 
-    def routes(self) -> list[web.RouteDef]:
-        return [
-            web.get("/status", self.status),
-            web.get("/events", self.events),
-            web.get("/metrics", self.metrics),
-            web.get("/healthz", self.healthz),
-            web.get("/readyz", self.readyz),
-            web.post("/{order:close|finish|cancel}", self.order),
-            web.post("/revoke", self.revoke),
-        ]
-
     def _document(self) -> dict[str, object]:
         orders = () if self._board.phase in END_PHASES else self._orders.known
         return self._board.status() | {"process": process_dict(), "orders": list(orders)}
 
     async def status(self, request: web.Request) -> web.Response:
-        return _json(self._document())
+        return json_answer(self._document())
 
     async def metrics(self, request: web.Request) -> web.Response:
         # Local import: needed for metrics only.
@@ -124,43 +134,35 @@ class _RunRoutes:
     async def healthz(self, request: web.Request) -> web.Response:
         silent = self._board.since_heartbeat_s
         ok = silent < HUNG_AFTER_S
-        return _json({"healthy": ok, "silent_s": round(silent, 1)}, 200 if ok else 503)
+        return json_answer({"healthy": ok, "silent_s": round(silent, 1)}, 200 if ok else 503)
 
     async def readyz(self, request: web.Request) -> web.Response:
         phase = self._board.phase
         ok = phase in ACCEPTING_PHASES
-        return _json({"ready": ok, "phase": phase.value}, 200 if ok else 503)
+        return json_answer({"ready": ok, "phase": phase.value}, 200 if ok else 503)
 
     async def order(self, request: web.Request) -> web.Response:
-        name = request.match_info["order"]
+        name = request.path.rpartition("/")[2]
         order: Callable[[], object] | None = getattr(self._orders, name)
         if self._board.phase in END_PHASES or order is None:
             what = f"this server, which is {self._board.phase.value}, cannot be told to {name}"
             return error_response(409, what, "a running server that knows this")
         await asyncio.to_thread(order)
-        return _json({"order": name}, 202)
+        return json_answer({"order": name}, 202)
 
     async def revoke(self, request: web.Request) -> web.Response:
         revoke = self._orders.revoke
         if self._board.phase in END_PHASES or revoke is None:
             what = f"this server, which is {self._board.phase.value}, cannot revoke anybody"
             return error_response(409, what, "a running server that knows this")
-        try:
-            match await request.json():
-                case {"owner": str() as owner, **rest} if not rest and NAME_PATTERN.fullmatch(
-                    owner
-                ):
-                    named = self._board.about.owners
-                    if named and owner not in named:
-                        what = f"{owner!r} is not among the {len(named)} data owners that this run names"
-                        return error_response(
-                            422, what, "one of them, by the name in its certificate"
-                        )
-                    await asyncio.to_thread(revoke, owner)
-                    return _json({"order": "revoke", "owner": owner}, 202)
-        except (ValueError, RecursionError):
-            logger.info("an order to revoke was no JSON")
-        return error_response(400, "no data owner's name", '{"owner": NAME}, as in its certificate')
+        owner, named = request[BODY]["owner"], self._board.about.owners
+        if NAME_PATTERN.fullmatch(owner) is None:
+            return error_response(422, "no data owner's name", "one as in its certificate")
+        if named and owner not in named:
+            what = f"{owner!r} is not among the {len(named)} data owners that this run names"
+            return error_response(422, what, "one of them, by the name in its certificate")
+        await asyncio.to_thread(revoke, owner)
+        return json_answer({"order": "revoke", "owner": owner}, 202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         if self._streams >= _MAX_LISTENERS:
@@ -216,38 +218,12 @@ async def _wait_for_change(
             task.cancel()
 
 
-async def event_stream(request: web.Request) -> web.StreamResponse:
-    """Returns an event-stream response with its headers sent."""
-    headers = {
-        "Content-Type": "text/event-stream",
-        "Cache-Control": "no-store",
-        "X-Accel-Buffering": "no",
-    }
-    response = web.StreamResponse(headers=headers)
-    await response.prepare(request)
-    return response
-
-
-async def send_event(response: web.StreamResponse, name: str, document: object) -> None:
-    """Sends one server-sent event. Raises ConnectionError if the client has disconnected."""
-    await response.write(f"event: {name}\ndata: {json.dumps(document)}\n\n".encode())
-
-
 def without_owner_names(status: dict[str, object]) -> dict[str, object]:
     """Returns a status without the owners' names, of which there may be thousands; the counts stay."""
     owners = status["owners"]
     if not isinstance(owners, dict):
         raise TypeError("a status has owners")
     return status | {"owners": {key: value for key, value in owners.items() if key != "list"}}
-
-
-def _json(document: object, status: int = 200) -> web.Response:
-    return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
-
-
-def error_response(status: int, what: str, expected: str) -> web.Response:
-    """Returns an error in the API's form."""
-    return _json({"error": {"what": what, "expected": expected}}, status)
 
 
 @web.middleware
@@ -259,9 +235,7 @@ async def json_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         if error.status < 400:
             raise
         where = f"{error.reason}: {request.method} {request.path[:80]}"
-        return error_response(
-            error.status, where, "GET /status, /events, /metrics, /healthz or /readyz"
-        )
+        return error_response(error.status, where, f"a path of {API}{OPENAPI}")
     except StoreError as error:
         return error_response(503, error.message, "a store that can be read")
     except ConnectionError:

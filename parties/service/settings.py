@@ -188,7 +188,7 @@ def load_settings(folder: Path) -> Settings:
     with disk_errors(path, "read"):
         text = path.read_bytes()
     try:
-        return _read(tomllib.loads(text.decode()))
+        return settings_of(tomllib.loads(text.decode()))
     except (ValueError, RecursionError) as error:
         raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
     except ConfigError as error:
@@ -196,7 +196,8 @@ def load_settings(folder: Path) -> Settings:
         raise ConfigError(str(path), error.key, message) from error.__cause__
 
 
-def _read(document: Mapping[str, object]) -> Settings:
+def settings_of(document: Mapping[str, object]) -> Settings:
+    """Returns the settings in a file's document. Raises ConfigError."""
     _check_keys(document, [item.name for item in fields(Settings)], "")
     keep = _table(document, "keep", KeepSection)
     for key, value in keep.items():

@@ -7,15 +7,22 @@ unknown form.
 import contextlib
 import http.client
 import json
+import shutil
 import socket
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from parties.foundation.errors import PartyError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.service.admin_listener import SOCKET_NAME, connect_unix
+from parties.storage.files import disk_errors
 
+API = "/v1"
+"""Version of the admin APIs, as their paths begin."""
+STANDING = ("/metrics", "/healthz", "/readyz")
+"""Paths of an admin API that have no version."""
 _TIMEOUT_S, _CALL_S = 10.0, 60.0
 _EVENTS_S = 60.0
 """Maximum silence between events, in seconds; comments come every quarter of it."""
@@ -24,6 +31,11 @@ _LONGEST = 1 << 24
 
 class NotRunning(PartyError):
     """No process answers in this folder."""
+
+
+def versioned(path: str) -> str:
+    """Returns a route's path with the version of the API; one of ``STANDING`` as it is."""
+    return path if path in STANDING else f"{API}{path}"
 
 
 class _UnixHttpConnection(http.client.HTTPConnection):
@@ -48,7 +60,7 @@ def _response(
     path = folder / SOCKET_NAME
     connection = _UnixHttpConnection(path, timeout_s)
     try:
-        connection.request(method, target, None if body is None else json.dumps(body))
+        connection.request(method, versioned(target), None if body is None else json.dumps(body))
         yield connection.getresponse()
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotRunning(f"nothing runs in {folder}") from error
@@ -61,9 +73,16 @@ def _response(
 
 
 def get_document(folder: Path, target: str = "/status") -> dict[str, Any]:
-    """Returns the JSON document that the server in ``folder`` answers, for every HTTP status."""
+    """Returns the JSON document that the server in ``folder`` answers, for every HTTP status.
+
+    Targets are routes without the version of the API. Raises StoreError where a server of another version answers.
+    """
     with _response(folder, "GET", target) as response:
-        return _document(response.read(_LONGEST))
+        document = _document(response.read(_LONGEST))
+    if response.status == HTTPStatus.NOT_FOUND and target == "/status":
+        text = f"has a process of another version, without {API}; expected it to be started again"
+        raise StoreError(folder, text)
+    return document
 
 
 def request_document(
@@ -72,6 +91,15 @@ def request_document(
     """Sends any request to the server in ``folder`` and returns the HTTP status and the JSON document."""
     with _response(folder, method, target, _CALL_S, body=body) as response:
         return response.status, _document(response.read(_LONGEST))
+
+
+def download(folder: Path, target: str, to: Path) -> None:
+    """Writes the file that the server in ``folder`` answers to ``to``. Raises StoreError if it has none."""
+    with _response(folder, "GET", target, _CALL_S) as response:
+        if response.status != HTTPStatus.OK:
+            raise StoreError(folder, f"has no file {target} (HTTP status {response.status})")
+        with disk_errors(to), to.open("wb") as file:
+            shutil.copyfileobj(response, file)
 
 
 def send_command(

@@ -20,8 +20,9 @@ from parties.identity.study_setup import CERTIFICATES, issue_certificates
 from parties.identity.tls import Authority
 from parties.local.children import free_ports
 from parties.service.identity import create_identity, join_servers
-from parties.service.status_client import NotRunning, request_document
+from parties.service.status_client import NotRunning, get_document, request_document
 from tests.parties.commands import ROOT
+from tests.parties.openapi import check_answer
 from tests.parties.small import write_small
 
 SERVERS = ("alpha", "beta", "gamma")
@@ -91,7 +92,9 @@ class Serve:
     def ask(
         self, method: str, target: str, document: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        return request_document(self.folder, method, target, document)
+        status, answer = request_document(self.folder, method, target, document)
+        check_answer(method, target, status, answer)
+        return status, answer
 
     def get(self, target: str) -> dict[str, Any]:
         status, answer = self.ask("GET", target)
@@ -103,8 +106,9 @@ class Serve:
         deadline, status = time.monotonic() + LIMIT_S, {}
         while time.monotonic() < deadline:
             with contextlib.suppress(NotRunning):
-                status = self.get("/status")
+                status = get_document(self.folder)
                 if holds(status):
+                    check_answer("GET", "/status", 200, status)
                     return status
             time.sleep(0.1)
         raise AssertionError(f"{self.folder.name}: not {what} in {status}\n{self.log[-3000:]}")

@@ -447,6 +447,69 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
     assert "it is cancelled; expected one that is proposed, or has failed\n" in again
 
 
+def test_a_study_is_as_a_file_declares_it_and_applying_it_again_does_nothing(
+    three: Cluster, says: Says, tmp_path: Path
+) -> None:
+    config, alpha = three.study("declared"), three.serves[0]
+    file = tmp_path / "declared.study.toml"
+    text = (
+        f'config = "{config}"\nauthority = "{three.folder / "authority"}"\n'
+        f'out = "{tmp_path / "study"}"\n'
+    )
+    file.write_text(text)
+
+    def apply(*arguments: str, by: int = 0, status: Status = Status.DONE) -> str:
+        folder = str(three.serves[by].folder)
+        return says("study", "apply", str(file), "--dir", folder, *arguments, status=status)
+
+    assert "proposal: none -> " in apply("--dry-run", status=Status.DIFFERS)
+    assert "would change" in apply("--dry-run", status=Status.DIFFERS)
+    document, _ = json.JSONDecoder().raw_decode(apply("--json"))
+    digest = document["digest"]
+    assert document["changes"][0]["what"] == "proposal"
+    assert document["done"]
+    for _ in range(2):
+        assert "nothing to do" in apply()
+    for serve in three.serves:
+        serve.until_state("declared", "proposed")
+    # No program writes the words into the file; those of another study approve nothing.
+    assert "Not approved: its words are for the file" in apply()
+    file.write_text(f'{text}words = "{fingerprint_words("ab" * 32)}"\n')
+    assert "THE WORDS ARE NOT THOSE OF declared HERE" in apply(status=Status.PROTOCOL)
+    assert alpha.get(f"/studies/{digest}")["state"] == "proposed"
+    # Another operator has no configuration, only the name and the words; closing waits for the process.
+    words = f'words = "{document["words"]}"\n'
+    file.write_text(f'run = "declared"\nstate = "closed"\nrevoked = ["east"]\n{words}')
+    for by in (1, 2):
+        said = apply(by=by, status=Status.NOT_YET)
+        assert re.search("approved by (beta|gamma): no -> yes", said)
+        assert "closing is asked once the study runs" in said
+    file.write_text(f"{text}{words}")
+    assert "approved by alpha: no -> yes" in apply()
+    for serve in three.serves:
+        serve.until_state("declared", "running")
+    file.write_text(f'{text}{words}state = "closed"\nrevoked = ["east"]\n')
+    assert "closing: not asked -> asked" in apply("--dry-run", status=Status.DIFFERS)
+    assert "turning east away: not asked -> asked" in apply()
+    here = alpha.get(f"/studies/{digest}/status")["asked"]["here"]
+    assert here == {"close": True, "finish": False, "revoked": ["east"]}
+    assert "nothing to do" in apply("--dry-run")
+    # A file of another budget changes nothing.
+    config.write_text(config.read_text().replace("epsilon = 2.0", "epsilon = 1.0"))
+    assert "run.epsilon is 1.0 in the file, 2.0 in the study" in apply(status=Status.DIFFERS)
+    config.write_text(config.read_text().replace("epsilon = 1.0", "epsilon = 2.0"))
+    file.write_text(f'{text}{words}state = "cancelled"\nreason = "a trial"\n')
+    assert "state: running -> cancelled" in apply()
+    for serve in three.serves:
+        serve.until_state("declared", "cancelled")
+    assert "nothing to do" in apply()
+    file.write_text(f"{text}{words}")
+    assert "cancelled by alpha: a trial" in apply(status=Status.DIFFERS)
+    history = alpha.get(f"/studies/{digest}")["history"]
+    did = [entry["what"] for entry in history if entry["actor"].startswith("operator ")]
+    assert did == ["proposed", "approved", "asked to close", "asked to revoke east", "cancelled"]
+
+
 def test_card_is_for_a_coordinator_who_merges_by_hand(
     three: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

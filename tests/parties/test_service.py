@@ -48,6 +48,7 @@ from parties.service.identity import ServerFile, ServiceIdentity, join_servers
 from parties.service.known_studies import UnknownStudy
 from parties.service.peer_state import StudySnapshot
 from parties.service.peer_sync import Peer
+from parties.service.retention import BUNDLE
 from parties.service.service import Service, WrongStudyState
 from parties.service.studies import StudyRepository, StudyState, utc_now
 from parties.service.study_intake import (
@@ -61,6 +62,7 @@ from parties.service.study_intake import (
     new_card,
     remove_unfinished,
 )
+from tests.parties.openapi import check_answer
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small
 from tests.postgres import postgresql
@@ -868,9 +870,19 @@ async def test_a_clock_that_is_off_is_measured_and_named_at_all_three(
 # The operator's API.
 
 
+class CheckedClient(TestClient[Any, Any]):
+    """A client that holds every answer in JSON against the OpenAPI document."""
+
+    async def _request(self, method: str, path: Any, **options: Any) -> Any:
+        response = await super()._request(method, path, **options)
+        if response.content_type == "application/json":
+            check_answer(method, str(path), response.status, json.loads(await response.read()))
+        return response
+
+
 @contextlib.asynccontextmanager
 async def api(service: Service) -> AsyncIterator[TestClient[Any, Any]]:
-    async with TestClient(TestServer(service_application(service))) as client:
+    async with CheckedClient(TestServer(service_application(service))) as client:
         yield client
 
 
@@ -952,8 +964,15 @@ async def test_api_refuses_bad_input_with_words(three: Three) -> None:
             ("POST", "/studies", b"\xff", 422),
             ("POST", "/studies", b"[]", 422),
             ("POST", "/studies", io.BytesIO(b" " * (MAX_DOCUMENT_BYTES + 1)), 413),
-            ("POST", f"/studies/{digest}/approve", b"{}", 409),
-            ("POST", f"/studies/{digest}/approve", b'{"digest": 7}', 409),
+            ("POST", f"/studies/{digest}/approve", b"{}", 422),
+            ("POST", f"/studies/{digest}/approve", b'{"digest": 7}', 422),
+            ("POST", f"/studies/{digest}/approve", b'{"digest": ""}', 409),
+            (
+                "POST",
+                f"/v1/studies/{digest}/approve",
+                json.dumps({"digest": digest, "run": 1}),
+                422,
+            ),
             ("POST", f"/studies/{digest}/approve", json.dumps({"digest": "0" * 64}), 409),
             ("POST", f"/studies/{digest}/approve", json.dumps({"digest": digest[:31]}), 409),
             ("POST", f"/studies/{digest}/cancel", b'{"reason": 7}', 422),
@@ -972,6 +991,19 @@ async def test_api_refuses_bad_input_with_words(three: Three) -> None:
         response = await client.post(f"/studies/{digest}/cancel", headers=foreign)
         assert response.status == 403
     assert alpha.studies[digest].state is StudyState.PROPOSED
+
+
+async def test_api_hands_out_the_bundle_of_a_study_once_it_is_there(three: Three) -> None:
+    alpha = three.services[0]
+    digest = await three.propose("stays")
+    path = alpha.studies.folder(alpha.studies[digest]).work / BUNDLE
+    async with api(alpha) as client:
+        refused = await client.get(f"/v1/studies/{digest}/bundle")
+        assert (refused.status, "was not collected" in await refused.text()) == (409, True)
+        path.parent.mkdir()
+        path.write_bytes(b"PK")
+        found = await client.get(f"/v1/studies/{digest}/bundle")
+        assert (found.content_type, await found.read()) == ("application/zip", b"PK")
 
 
 async def test_api_tells_of_changes_as_they_happen(three: Three) -> None:

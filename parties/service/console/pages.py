@@ -39,8 +39,8 @@ from parties.service.console.view import (
     page_values,
     render,
 )
+from parties.service.http_answers import event_stream, send_event
 from parties.service.retention import BUNDLE, BUNDLE_AUDIT
-from parties.service.run_api import event_stream, send_event
 from parties.service.status_client import NotRunning
 
 PREFIX = "/console"
@@ -181,8 +181,12 @@ class _Pages:
             raise web.HTTPForbidden(text=_FOREIGN_FORM)
         shown = await self._shown(request)
         order, form = self._order(request, shown), await request.post()
-        taken = ("owner",) if order.asks_owner else ("digest", "reason")
-        fields = {name: str(form[name]) for name in taken if form.get(name)}
+        taken = {
+            "owner": order.asks_owner,
+            "reason": order.asks_reason,
+            "digest": order.name == "approve",
+        }
+        fields = {name: str(form.get(name, "")) for name, asked in taken.items() if asked}
         answer = await self._upstream.order(shown.key, order.name, fields)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)

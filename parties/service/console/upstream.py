@@ -21,8 +21,8 @@ from parties.foundation.errors import StoreError
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.offline_status import offline_status
 from parties.service.retention import BUNDLE, TRANSCRIPT
-from parties.service.status_client import NotRunning
-from parties.service.studies import DISTAIM, ENDED, StudyState
+from parties.service.status_client import NotRunning, versioned
+from parties.service.studies import ENDED, StudyState
 from parties.service.study_intake import StudyFolder
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
@@ -30,9 +30,8 @@ _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
 """Timeouts of an event stream; comments come four times as often as the maximum silence."""
 _LONGEST = 1 << 24
 _LINE = 1 << 22
-APPROVE, CANCEL, COLLECT = "approve", "cancel", "collect"
-_ORDERS = {StudyState.PROPOSED: (APPROVE,), StudyState.FAILED: (APPROVE,)}
-"""Commands that a service accepts in a state, besides ``cancel``, which it accepts for every study that is not over."""
+COLLECT = "collect"
+"""Command that is shown until the bundle is there."""
 _FORWARDED_COMMANDS = ("close", "finish", "revoke")
 """Commands that a service forwards to the study's process, without ``cancel``, after which it would restart it."""
 _SERVERS = "servers"
@@ -153,13 +152,11 @@ class ServiceUpstream:
         available = tuple(
             name for name in _available_commands(status or {}) if name in _FORWARDED_COMMANDS
         )
-        orders = (
-            _ORDERS.get(state, ())
-            if state in ENDED
-            else (*_ORDERS.get(state, ()), *available, CANCEL)
+        own = tuple(
+            name for name in study["orders"] if name != COLLECT or not (work / BUNDLE).exists()
         )
-        if state is StudyState.FINISHED and study["kind"] == DISTAIM:
-            orders += () if (work / BUNDLE).exists() else (COLLECT,)
+        # Commands of the run stand before the end for good.
+        orders = own if state in ENDED else (*own[:-1], *available, *own[-1:])
         over = state in ENDED and not running
         return DisplayedStudy(study["digest"], study["run"], work, orders, over, status, study)
 
@@ -240,7 +237,7 @@ async def _request(
     try:
         with short_socket_path(socket_path) as name:
             connector = aiohttp.UnixConnector(name)
-            url = f"http://localhost{path}"
+            url = f"http://localhost{versioned(path)}"
             async with (
                 aiohttp.ClientSession(connector=connector, read_bufsize=_LINE) as session,
                 session.request(method, url, json=json_body, timeout=timeout) as response,
