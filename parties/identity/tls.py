@@ -270,8 +270,7 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         # Connections are never resumed, and two tickets are as large as the rest of a handshake.
         context.num_tickets = 0
-    # A token's module is begun by this first: it takes no second one beside OpenSSL's.
-    in_token = isinstance(load_key(files.key), TokenKey)
+    in_token = _in_token(files.key)
     try:
         context.load_verify_locations(files.ca)
         context.load_cert_chain(files.cert, files.key)
@@ -285,6 +284,17 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
             files.key, CertificateError(f"{files.cert}: OpenSSL does not take it: {error}")
         ) from error
     return context
+
+
+def _in_token(path: Path) -> bool:
+    """Returns true for a key in a PKCS#11 token, whose module is begun here before OpenSSL's provider begins it.
+
+    Raises CertificateError.
+    """
+    if uri_of(_read(path, "private key")) is None:
+        return False
+    load_key(path)
+    return True
 
 
 class _AlertingObject(ssl.SSLObject):

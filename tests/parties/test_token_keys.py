@@ -24,7 +24,8 @@ from parties.service.identity import KEYS, ServiceIdentity
 from tests.parties.serving import Cluster, cluster, make_identities
 
 URI = "pkcs11:token=syncret;object={};type=private?pin-source=file:{}"
-_MODULES = ("/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/pkcs11/libsofthsm2.so")
+_MODULES = ("/usr/lib/x86_64-linux-gnu/p11-kit-proxy.so", "/usr/lib64/p11-kit-proxy.so")
+"""The proxy of p11-kit, which knows SoftHSM."""
 _PROVIDERS = (
     os.environ.get("SYNCRET_PKCS11_PROVIDER", ""),
     "/usr/lib/x86_64-linux-gnu/ossl-modules/pkcs11.so",

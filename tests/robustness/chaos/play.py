@@ -7,6 +7,7 @@ its whole result is fetched, and passes its audit. All values here are public.
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -44,6 +45,7 @@ _SETTINGS = {
     "submit_s": 30.0,
 }
 _OVER = ("failed", "cancelled")
+_NOTHING_OF = re.compile(r"this server has nothing of ([^:]+):")
 
 
 class WrongEnd(Exception):
@@ -119,6 +121,8 @@ class ChaosStudy:
         self._backups: dict[str, Path] = {}
         self._to_approve: set[str] = set()
         self._seen: dict[str, str] = {}
+        self._lost = set[str]()
+        """Owners of whose submissions a server says that it has nothing."""
 
     # The study.
 
@@ -139,7 +143,10 @@ class ChaosStudy:
         self._stage = FIRST_ROUND
         # Rounds take a while, as between hosts far apart, so that faults find them.
         self.around.network.lag()
-        self._wait(lambda: self._states() == {"finished"} and not self._due, "finished")
+        while not self._is_finished():
+            self._wait(lambda: self._is_finished() or bool(self._lost), "finished")
+            for name in sorted(self._lost):
+                self._send_again(name)
         self._wait(self._are_alone, "without processes")
         self._check_result()
 
@@ -173,14 +180,14 @@ class ChaosStudy:
                     return
         raise WrongEnd(f"{name} could not send: {(host / 'join.log').read_text()[-2000:]}")
 
-    def _command_of(self, host: Path, kill_after_s: float | None) -> int:
+    def _command_of(self, host: Path, kill_after_s: float | None, *more: str) -> int:
         """Runs an owner's command to its end, or kills it; returns its status."""
         words = ("join", f"study/{RUN}.toml", "--data", "small.csv", "--state", f"{RUN}.state")
         key = ("--yes", "--key", f"tls-{RUN}/own.key")
         places = {"PYTHONPATH": str(ROOT), "SYNCRET_BUDGET": str(host / f"{RUN}.sqlite")}
         self.tries += 1
         with (host / "join.log").open("a") as log:
-            command = [sys.executable, "-m", "parties", *words, *key]
+            command = [sys.executable, "-m", "parties", *words, *key, *more]
             process = subprocess.Popen(
                 command, cwd=host, stdout=log, stderr=log, env={**os.environ, **places}
             )
@@ -206,6 +213,15 @@ class ChaosStudy:
         config.write_text(text)
         network = stack.enter_context(Network(ways, 0))
         network.drip(ways, size)
+
+    def _is_finished(self) -> bool:
+        return self._states() == {"finished"} and not self._due
+
+    def _send_again(self, name: str) -> None:
+        """Sends an owner's table again, where a server that was restored says that it has nothing of it."""
+        self._say(f"{name} sends again")
+        if self._command_of(self.around.folder / name, None, "--replace") == 0:
+            self._lost.discard(name)
 
     def _check_result(self) -> None:
         """Fetches the whole result and audits it. Raises WrongEnd."""
@@ -271,6 +287,8 @@ class ChaosStudy:
             if state != self._seen.get(host.name):
                 self._seen[host.name] = state
                 self._say(f"{host.name}: {state} {study['why'] if study else ''}")
+            if study and (lost := _NOTHING_OF.search(str(study["why"]))):
+                self._lost |= {owner for owner in OWNERS if owner in lost[1]}
             if state in _OVER:
                 raise WrongEnd(f"{host.name}: it is {state}: {study and study['reason']}")
             if state == "proposed" and host.name in self._to_approve:
