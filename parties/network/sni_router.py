@@ -32,6 +32,15 @@ _LOG_S = 10.0
 ConnectionHandler = Callable[[socket.socket], object]
 
 
+def listen_at(address: Address, backlog: int | None = None) -> socket.socket:
+    """Returns a socket that listens at ``address``: at :: for IPv6 and IPv4. Raises what sockets raise."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    both = address.host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(
+        (address.host, address.port), family=family, backlog=backlog, dualstack_ipv6=both
+    )
+
+
 class SniRouter:
     """One port; ``routes`` has the handler of each name, and ``fallback`` may handle any other name."""
 
@@ -48,11 +57,8 @@ class SniRouter:
     @classmethod
     def open(cls, what: str, address: Address) -> "SniRouter":
         """Listens at ``address``; within an event loop. Raises ConfigError."""
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
-            listener = socket.create_server(
-                (address.host, address.port), family=family, backlog=1024
-            )
+            listener = listen_at(address, backlog=1024)
         except (OSError, OverflowError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(

@@ -51,6 +51,7 @@ from parties.identity.tls import (
     load_key,
     with_failure_alerts,
 )
+from parties.network.sni_router import listen_at
 from parties.observability.events import OnRejection, Rejection
 from parties.service.settings import FILE, AdminSection
 from parties.storage.files import disk_errors, write_atomic, write_new
@@ -257,9 +258,8 @@ def admin_listeners(
         rejected(Rejection.TLS, f"admin: {handshake_text(error)}")
 
     context = _context(folder, section, on_failure)
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        raw = socket.create_server((address.host, address.port), family=family)
+        raw = listen_at(address)
     except OSError as error:
         source = str(folder / FILE)
         text = f"is {address}, where this host cannot listen: {error.strerror or error}; expected a free port"
