@@ -1,5 +1,8 @@
 """Files of `deploy/`: linted by the tools of each format where they are installed, and held to their promises."""
 
+import configparser
+import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -17,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy import pack, sbom, slim
 from parties.crypto.encrypted_file import PublicKeyWrapper
 from parties.crypto.hpke import SealKey
 from parties.foundation.version import version
@@ -64,8 +68,9 @@ def test_images_run_as_nobody_special_from_a_pinned_base(path: Path) -> None:
     text = path.read_text()
     users = re.findall(r"^USER (.*)$", text, re.MULTILINE)
     assert users == ["10001:10001"]
-    assert len(re.findall(r"^FROM \$\{BASE\}", text, re.MULTILINE)) == 2
-    assert re.search(r"^ARG BASE=\S+:3\.\d+\.\d+-slim-\w+$", text, re.MULTILINE)
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BUILDER}", "${BASE}"]
+    (base,) = re.findall(r"^ARG BASE=\S+:(3\.\d+\.\d+)-slim-\w+$", text, re.MULTILINE)
+    assert re.findall(r"^ARG BUILDER=\S+:(3\.\d+\.\d+)-\w+$", text, re.MULTILINE) == [base]
     assert "-c constraints.txt" in text
     assert "HEALTHCHECK" in text
 
@@ -76,21 +81,205 @@ def test_images_are_made_of_the_packages_that_the_project_installs() -> None:
     for path in IMAGES:
         copied = re.findall(r"^COPY (?!--from)(.*)$", path.read_text(), re.MULTILINE)
         names = {name for line in copied for name in line.split()[:-1]}
-        assert names == set(allowed)
-    assert all((ROOT / name).exists() for name in allowed)
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+        # Written so that it may be missing.
+        assert {name.replace("wheel[s]", "wheels") for name in names} == set(allowed)
+    assert all((ROOT / name).exists() for name in set(allowed) - {"wheels"})
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "bench"}
     assert packages <= set(allowed)
 
 
-def test_images_have_neither_code_nor_packages_that_repeat_papers() -> None:
-    """The ignore file's last word on `bench/papers` is that it stays out."""
-    lines = (ROOT / ".dockerignore").read_text().splitlines()
-    assert lines.index("bench/papers") > lines.index("!bench")
-    assert (ROOT / "bench" / "papers" / "__init__.py").exists()
+def test_images_and_wheels_have_no_bench_and_extras_of_servers_and_owners_alone() -> None:
+    extras = []
     for path in IMAGES:
-        extras = re.findall(r"'\.\[([\w,]+)\]'", path.read_text())
-        assert len(extras) == 1
-        assert set(extras[0].split(",")) & {"bench", "papers", "dev"} == set()
+        text = path.read_text()
+        assert not re.search(r"^COPY.*bench", text, re.MULTILINE)
+        extras += re.findall(r"'\.\[([\w,]+)\]'", text)
+    assert extras == [pack.OWNER, "server,sql"]
+    assert set(pack.IMAGES.split(",")) >= {name for found in extras for name in found.split(",")}
+    assert "bench" not in pack.PACKAGES
+    assert set(pack.PACKAGES) == set(slim.OURS)
+
+
+def test_health_checks_are_in_every_format_that_images_have_not() -> None:
+    """Podman leaves an image's health check out in the OCI format, so that compose and quadlet have it again."""
+    text = (DEPLOY / "server.Containerfile").read_text()
+    (command,) = re.findall(r"^HEALTHCHECK.*\\\n    CMD (\[.*\])$", text, re.MULTILINE)
+    words = json.loads(command)
+    for name in SERVERS:
+        assert compose()["services"][name]["healthcheck"]["test"] == ["CMD", *words]
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "systemd" / "syncret.container")
+    assert unit["Container"]["HealthCmd"].split() == words
+    assert unit["Container"]["ReadOnly"] == "true"
+    assert unit["Container"]["DropCapability"] == "ALL"
+
+
+def a_package(site: Path, name: str, *, needs: tuple[str, ...] = (), more: str = "") -> None:
+    folder = site / f"{name}-1.0.dist-info"
+    folder.mkdir(parents=True)
+    lines = [f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{more}"]
+    lines += [f"Requires-Dist: {need}\n" for need in needs]
+    (folder / "METADATA").write_text("".join(lines))
+
+
+def test_the_bill_of_materials_has_every_package_with_its_licence_and_needs(tmp_path: Path) -> None:
+    a_package(tmp_path, "syncret", needs=("Num_Py>=2", "absent; extra == 'server'"))
+    a_package(tmp_path, "num.py", more="License-Expression: BSD-3-Clause\n")
+    a_package(tmp_path, "old", more="Classifier: License :: OSI Approved :: MIT License\n")
+    bill: Any = json.loads(sbom.text([str(tmp_path)]))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["name"] == "syncret"
+    found = {one["name"]: one for one in bill["components"]}
+    assert set(found) == {"num.py", "old"}
+    assert found["num.py"]["purl"] == "pkg:pypi/num-py@1.0"
+    assert found["num.py"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+    assert found["old"]["licenses"] == [{"license": {"name": "MIT License"}}]
+    needs = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}
+    assert needs["pkg:pypi/syncret@1.0"] == ["pkg:pypi/num-py@1.0"]
+    assert sbom.text([str(tmp_path)]) == sbom.text([str(tmp_path)])
+
+
+def test_slimming_leaves_out_tests_and_sources_and_nothing_else(tmp_path: Path) -> None:
+    kept = ("numpy/core.py", "numpy/testing/__init__.py", "numpy/lib.so", "pyarrow/libarrow.so.26")
+    gone = ("numpy/tests/test_a.py", "numpy/a.pyx", "numpy/_a_tests.so", "pyarrow/libarrow_s3.so")
+    for name in (*kept, *gone):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    slim.leave_out(tmp_path)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == set(kept)
+
+
+def test_hashes_of_a_bundle_are_those_of_its_wheels(tmp_path: Path) -> None:
+    wheel = tmp_path / "Tomli_W-1.2.0-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    digest = hashlib.sha256(b"a wheel").hexdigest()
+    assert pack.requirements([wheel]) == f"tomli-w==1.2.0 --hash=sha256:{digest}\n"
+
+
+def packing(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(DEPLOY / "pack.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_nothing_is_packed_without_wheels(tmp_path: Path) -> None:
+    done = packing("zipapp", "--wheels", tmp_path, "--out", tmp_path / "out")
+    assert done.returncode != 0
+    assert "expected those of `pack.py wheels`" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def wheels() -> Path:
+    """The folder of `make wheels`, made here where it is missing and an index answers."""
+    folder = ROOT / "wheels"
+    if not list(folder.glob("syncret-*.whl")):
+        done = packing("wheels")
+        if done.returncode:
+            pytest.skip(f"no package index answers: {done.stderr[-300:]}")
+    return folder
+
+
+@pytest.mark.slow
+def test_an_owners_one_file_and_bundle_run_on_a_python_with_nothing(
+    wheels: Path, tmp_path: Path
+) -> None:
+    if importlib.util.find_spec("pex") is None:
+        pytest.skip("pex is not installed here")
+    for what in ("zipapp", "bundle"):
+        done = packing(what, "--wheels", wheels, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+    bare = str(Path(sys.base_prefix) / "bin" / "python3")
+    home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    def said(*command: str) -> str:
+        done = subprocess.run(command, env=home, cwd=tmp_path, capture_output=True, text=True)
+        return f"{done.returncode} {done.stdout}{done.stderr}"
+
+    app = (bare, str(tmp_path / "syncret.pyz"))
+    assert said(*app, "--version") == f"0 syncret, version {version()}\n"
+    assert "absent.invitation" in said(*app, "join", "absent.invitation", "--data", "x", "--yes")
+    (packed,) = tmp_path.glob("syncret-owner-*.zip")
+    shutil.unpack_archive(packed, tmp_path / "bundle")
+    assert json.loads((tmp_path / "bundle" / "sbom.cdx.json").read_text())["components"]
+    lines = re.findall(r"^  (\S+ .*)$", (tmp_path / "bundle" / "README.txt").read_text(), re.M)
+    script = "\n".join(["set -e", "cd bundle", *lines]).replace(
+        "python3 -m venv", f"{bare} -m venv"
+    )
+    ended = said("/bin/sh", "-c", script)
+    assert ended.startswith("0 "), ended
+    assert f"syncret, version {version()}" in ended
+
+
+LIMITS = {"owner": 200e6, "server": 400e6}
+"""Bytes of an image above its base."""
+SMALL_STUDY = "syncret demo --out /tmp/demo && syncret audit /tmp/demo"
+
+
+class Podman:
+    """Podman with a store of its own, and by runc where it is there: crun refuses hybrid control groups."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = [tool("podman"), "--root", str(folder / "store"), "--runroot"]
+        self.options += [str(folder / "run"), "--cgroup-manager", "cgroupfs"]
+        if shutil.which("runc"):
+            self.options += ["--runtime", "runc"]
+
+    def __call__(self, *words: str | Path) -> str:
+        return run(*self.options, *map(str, words))
+
+    def build(self, kind: str, form: str) -> None:
+        """An image of this tree, with no network."""
+        bases = ("--build-arg", "BASE=localhost/base", "--build-arg", "BUILDER=localhost/base")
+        file, name = DEPLOY / f"{kind}.Containerfile", f"syncret-{kind}"
+        limits = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
+        network = ("--network", "none", "--format", form)
+        self("build", *network, *limits, *bases, "-f", file, "-t", name, ROOT)
+
+    def shell(self, kind: str, script: str) -> str:
+        """What a script says in a confined container."""
+        confined = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--no-healthcheck")
+        limits = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
+        command = ("--entrypoint", "/bin/sh", f"syncret-{kind}", "-ec", script)
+        return self("run", "--rm", "--network", "none", *confined, *limits, *command)
+
+    def bytes_of(self, image: str) -> int:
+        return int(self("image", "inspect", image, "--format", "{{.Size}}"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_podman_builds_both_images_without_a_network_and_runs_them(
+    wheels: Path, tmp_path: Path
+) -> None:
+    """On a base by debootstrap, so that no registry of images is asked; a study of three servers in one container."""
+    debootstrap, base = tool("debootstrap"), tmp_path / "base"
+    podman = Podman(tmp_path)
+    if os.geteuid():
+        pytest.skip("debootstrap wants root")
+    included = "--include=python3,python3-venv,binutils"
+    run(debootstrap, "--variant=minbase", included, "bookworm", str(base))
+    run("tar", "-C", str(base), "-cf", str(tmp_path / "base.tar"), ".")
+    try:
+        podman("import", tmp_path / "base.tar", "localhost/base:latest")
+        for kind, limit in LIMITS.items():
+            podman.build(kind, "docker")
+            image = f"localhost/syncret-{kind}"
+            assert podman.bytes_of(image) - podman.bytes_of("localhost/base") <= limit
+            health = podman("image", "inspect", image, "--format", "{{.Config.Healthcheck}}")
+            assert "syncret" in health
+            assert version() in podman.shell(kind, "syncret --version")
+            site = "/opt/syncret/lib/python3*/site-packages"
+            there = podman.shell(kind, f"ls -d {site}/* ; find {site} -name tests; id -u")
+            assert not re.search(r"/(bench|pip|setuptools|pytest)\b|/tests$", there, re.MULTILINE)
+            assert there.endswith("10001\n")
+            bill = json.loads(podman.shell(kind, "cat /opt/syncret/sbom.cdx.json"))
+            assert {"numpy", "cryptography"} <= {one["name"] for one in bill["components"]}
+        assert "passed" in podman.shell("server", SMALL_STUDY)
+        podman.shell("owner", "python -c 'import pyarrow.parquet, openpyxl, psycopg, sqlalchemy'")
+    finally:
+        podman("system", "prune", "--all", "--force")
 
 
 # systemd

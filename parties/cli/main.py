@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import importlib
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -23,6 +24,12 @@ class _Entry(NamedTuple):
     module: str
     text: str
     needs_server: bool = False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the command's package is installed: images and wheels have no `bench`."""
+        package, dot, _ = self.module.partition(".")
+        return not dot or importlib.util.find_spec(package) is not None
 
 
 _GROUPS: Mapping[str, Mapping[str, _Entry]] = {
@@ -116,8 +123,8 @@ class _Commands(click.Group):
         self._entries = {name: e for group in groups.values() for name, e in group.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands."""
-        return sorted(self._entries)
+        """Names of all commands that are here."""
+        return sorted(name for name, entry in self._entries.items() if entry.is_here)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns the command of that name, if there is one."""
@@ -126,6 +133,11 @@ class _Commands(click.Group):
         entry = self._entries.get(cmd_name)
         if entry is None:
             return None
+        if not entry.is_here:
+            raise click.UsageError(
+                f"syncret {cmd_name} is in a checkout of the source alone, and is not installed here",
+                ctx,
+            )
         if entry.needs_server:
             require_server_packages(f"syncret {cmd_name}")
         module = entry.module if "." in entry.module else f"{__package__}.{entry.module}"
@@ -161,7 +173,8 @@ class _Commands(click.Group):
         width = max(map(len, self._entries))
         for group, entries in self._groups.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), e.text) for name, e in entries.items()])
+                here = [(name.ljust(width), e.text) for name, e in entries.items() if e.is_here]
+                formatter.write_dl(here)
 
 
 @click.group(

@@ -95,13 +95,20 @@ async def serve_tls(
     return ListeningServers(made)
 
 
-def listener(family: int, name: tuple[Any, ...]) -> socket.socket:
-    """Returns a socket that listens at the socket address ``name``, of IPv6 alone or of IPv4. Raises OSError."""
+def listen_at(address: Address) -> socket.socket:
+    """Returns a socket that listens at ``address``: at :: for IPv6 and IPv4. Raises what sockets raise."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    both = address.host == "::" and socket.has_dualstack_ipv6()
+    return listener(family, (address.host, address.port), both=both)
+
+
+def listener(family: int, name: tuple[Any, ...], *, both: bool = False) -> socket.socket:
+    """Returns a socket that listens at the socket address ``name``; with ``both`` at IPv4 besides IPv6. Raises OSError."""
     raw = _Listener(family, socket.SOCK_STREAM)
     try:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not both))
         raw.bind(name)
         raw.listen(_BACKLOG)
     except BaseException:

@@ -16,6 +16,7 @@ from functools import partial
 from parties.config import Address
 from parties.foundation.errors import ConfigError
 from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStatus
+from parties.network.remote_address import listen_at
 
 HELLO_TIMEOUT_S = 5.0
 """Maximum time for a connection's ClientHello, in seconds."""
@@ -53,11 +54,8 @@ class SniRouter:
     @classmethod
     def open(cls, what: str, address: Address) -> "SniRouter":
         """Listens at ``address``; within an event loop. Raises ConfigError."""
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
-            listener = socket.create_server(
-                (address.host, address.port), family=family, backlog=1024
-            )
+            listener = listen_at(address)
         except (OSError, OverflowError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(

@@ -51,7 +51,7 @@ from parties.identity.tls import (
     load_key,
     with_failure_alerts,
 )
-from parties.network.remote_address import listener, remote_address
+from parties.network.remote_address import listen_at, remote_address
 from parties.observability.events import OnRejection, Rejection
 from parties.service.settings import FILE, AdminSection
 from parties.storage.files import disk_errors, write_atomic, write_new
@@ -265,9 +265,8 @@ def admin_listeners(
     context = _context(folder, section, on_failure)
     if bound is not None:
         return [AdminListener(bound.dup(), context)]
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        raw = listener(family, (address.host, address.port))
+        raw = listen_at(address)
     except OSError as error:
         source = str(folder / FILE)
         text = f"is {address}, where this host cannot listen: {error.strerror or error}; expected a free port"

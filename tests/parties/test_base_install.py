@@ -159,3 +159,42 @@ def test_describe_says_what_to_install_where_a_package_is_missed_later() -> None
     assert failure.status == Status.EXTRA
     assert "pip install 'syncret[server]'" in failure.message
     assert describe(ModuleNotFoundError("no", name="json5")).status == Status.DEFECT
+
+
+WITHOUT_BENCH = """
+import sys
+
+class NoBench:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] == "bench" else self.finder.find_spec(name, path, target)
+
+sys.meta_path = [NoBench(finder) for finder in sys.meta_path]
+from parties.cli.main import main
+sys.argv = ["syncret", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--help"], Status.DONE, "audit"),
+        (["bench", "engine"], Status.USAGE, "in a checkout of the source alone"),
+    ],
+)
+def test_an_installation_without_bench_does_not_list_it_and_says_where_it_is(
+    arguments: list[str], status: Status, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_BENCH, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Measure Syncret" not in done.stdout

@@ -28,7 +28,7 @@ from parties.network.port_sharing import (
     pass_socket,
     study_sni_name,
 )
-from parties.network.sni_router import SniRouter
+from parties.network.sni_router import SniRouter, listen_at
 from tests.parties.support import PARTIES, certificates
 
 NAMES = tuple(study_sni_name(f"{number}" * 64) for number in (1, 2))
@@ -44,6 +44,17 @@ def hello_for(name: str | None) -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+@pytest.mark.parametrize("client", ["127.0.0.1", "::1"])
+def test_a_port_at_all_addresses_takes_both_families(client: str) -> None:
+    (port,) = free_ports(1)
+    with listen_at(Address("::", port)) as listener:
+        listener.settimeout(10)
+        with socket.create_connection((client, port), timeout=10):
+            connection, _ = listener.accept()
+            connection.close()
 
 
 @pytest.mark.parametrize("name", [*NAMES, "a.example"])
