@@ -103,7 +103,7 @@ def listen_at(address: Address) -> socket.socket:
 
 
 def listener(family: int, name: tuple[Any, ...], *, both: bool = False) -> socket.socket:
-    """Returns a socket that listens at the socket address ``name``; with ``both`` at IPv4 besides IPv6. Raises OSError."""
+    """Returns a socket that listens at ``name``, a socket address; with ``both`` at IPv4, too. Raises OSError."""
     raw = _Listener(family, socket.SOCK_STREAM)
     try:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -64,7 +64,7 @@ def notices(service: Service, missing: Mapping[str, MissingOwners], *, now: floa
             found.append(Notice(EventName.PEER_AWAY, name, text, {"peer": name}))
     for end in service.certificates.all():
         if end.left < SOON:
-            fields = {"kind": end.kind, "name": end.name, "expires": end.expires.isoformat()}
+            fields = {"kind": end.kind, "holder": end.name, "expires": end.expires.isoformat()}
             key = f"{end.kind} {end.name} {end.expires.isoformat()} {end.ended}"
             found.append(Notice(EventName.CERTIFICATE_ENDS, key, end.sentence(), fields))
     for announced in service.key_changes.announced():

@@ -30,7 +30,7 @@ from sqlalchemy import Connection, insert, select
 
 from parties.foundation.errors import CertificateError, StoreError
 from parties.foundation.exit_codes import AuditFailed
-from parties.foundation.untrusted_text import parse_json
+from parties.foundation.untrusted_text import parse_json, printable
 from parties.identity.tls import signer
 from parties.service import rotation
 from parties.service.identity import ServerFile, ServiceIdentity, server_path
@@ -41,6 +41,7 @@ VERSION = 1
 BEGUN, KEY = "log.begun", "log.key"
 MAX_LINE_BYTES = 1 << 20
 _START = "0" * 64
+_MAX_SHOWN = 40
 _ENTRY, _SEAL = b"syncret operators' log, entry 1\n", b"syncret operators' log, seal 1\n"
 
 
@@ -223,8 +224,8 @@ class _Checker:
         expected = len(self.entries) + 1
         if document.get("number") != expected:
             raise LogInvalid(
-                f"{where}: is entry {document.get('number')}; expected {expected}: entries are missing, swapped or "
-                "doubled here"
+                f"{where}: is entry {_shown(document.get('number'))}; expected {expected}: entries are missing, "
+                "swapped or doubled here"
             )
         if document.get("prev") != self.head:
             raise LogInvalid(
@@ -282,11 +283,16 @@ class _Checker:
     def _check_seal(self, document: Mapping[str, object], where: str) -> None:
         if document.get("entries") != len(self.entries) or document.get("head") != self.head:
             raise LogInvalid(
-                f"{where}: the seal is of {document.get('entries')} entries; {len(self.entries)} precede it, or "
-                "other ones: expected all of them"
+                f"{where}: the seal is of {_shown(document.get('entries'))} entries; {len(self.entries)} precede "
+                "it, or other ones: expected all of them"
             )
         self._check_signature(_SEAL, document, where)
-        self.sealed = str(document.get("at"))
+        self.sealed = _shown(document.get("at"))
+
+
+def _shown(value: object) -> str:
+    """Returns a value of a file that anybody may have written, for a terminal."""
+    return printable(str(value), _MAX_SHOWN).replace("\n", "?")
 
 
 def _parsed(line: str, where: str) -> Mapping[str, object]:

@@ -130,6 +130,10 @@ TAMPERED: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
         lambda x: [*x[:-2], edited(x[-1], entries=5, head=json.loads(x[-2])["prev"])],
         "line 6: its signature is not right",
     ),
+    "a number for a terminal": (
+        lambda x: [x[0], edited(x[1], number="\x1b[2J\n"), *x[2:]],
+        "line 2: is entry ?[2J?; expected 2",
+    ),
     "spelt otherwise": (
         lambda x: [x[0], x[1].replace(":", ": ", 1), *x[2:]],
         "is no line of a log",

@@ -46,6 +46,7 @@ from parties.service.console.view import overview_values, render
 from parties.service.database import database_errors, database_url, open_service_database
 from parties.service.identity import ServerFile, ServiceIdentity, join_servers
 from parties.service.known_studies import UnknownStudy
+from parties.service.operators_log import OperatorsLog, check_log
 from parties.service.peer_state import StudySnapshot
 from parties.service.peer_sync import Peer
 from parties.service.retention import BUNDLE
@@ -165,7 +166,7 @@ async def three_services(
             variable = alphas if identity.pid == 0 else None
             url = database_url(identity.folder, variable=variable)
             engine = stack.enter_context(open_service_database(url, identity.own.key))
-            book = StudyRepository(engine, identity.folder)
+            book = StudyRepository(engine, identity.folder, OperatorsLog(identity))
             services.append(Service(identity, book, limit=limit))
             await stack.enter_async_context(services[-1])
         running = [asyncio.create_task(service.run()) for service in services]
@@ -238,6 +239,9 @@ async def test_a_service_with_postgresql_runs_studies_with_those_with_files(
             await three.until_states(digest, "finished")
             kept = {study.digest: study for study in three.services[0].studies.repository.studies()}
             assert kept[digest].approvals == set(SERVERS)
+            page = three.services[0].studies.repository.log_page(0, 1_000)
+            log = check_log([*page.lines, str(page.seal)], server=three.identities[0].own)
+            assert {"study.proposed", "study.finished"} < {each["event"] for each in log.entries}
             assert not (three.identities[0].folder / "service.sqlite").exists()
 
 
