@@ -4,10 +4,13 @@
     GET  /events                       the same after every change, as server-sent events ``status``
     GET  /metrics                      metrics of all running studies and of the service itself, for Prometheus
     GET  /healthz, /readyz             200 while its event loop runs; 200 while its ports are open
-    GET  /studies                      {"studies": [...]}; ?state=running for the studies in one state
+    GET  /studies                      {"studies": [...], "total": number}; ?state=running&q=TEXT&sort=name&order=desc,
+                                       &limit=25&offset=50 for a page of them (`parties.service.study_list`)
     POST /studies                      propose: {"config": TOML, "certificates": {name: PEM}}
     GET  /studies/ID                   one study with its configuration, history and differences from similar studies
-    POST /studies/ID/approve           {"digest": the whole digest, or its twelve words}
+    GET  /studies/ID/summary           the study in sentences, and its differences from the one approved before it
+    POST /studies/ID/approve           {"digest": the whole digest, or its twelve words; "heard": names of the servers
+                                       whose operators read out the same words}
     POST /studies/ID/cancel            {"reason": text}; the reason is optional
     GET  /studies/ID/requests          data owners' requests for admission to the study
     POST /studies/ID/admit             {"certificate": PEM}: keeps it for the owner that has asked with its key
@@ -55,6 +58,7 @@ from parties.service.key_changes import KeyRefused
 from parties.service.known_studies import UnknownStudy
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
+from parties.service.pending import pending_decisions, wrong_study_text
 from parties.service.process_info import folder_dict, process_dict
 from parties.service.run_api import (
     error_response,
@@ -66,8 +70,10 @@ from parties.service.run_api import (
 )
 from parties.service.service import Service, WrongStudyState
 from parties.service.status_client import get_document
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord
 from parties.service.study_intake import MAX_DOCUMENT_BYTES, ProposalRefused
+from parties.service.study_list import StudyQuery, WrongQuery
+from parties.service.study_summary import summary_document
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
@@ -112,6 +118,7 @@ def service_application(
             web.get("/studies", _studies),
             web.post("/studies", _propose),
             web.get("/studies/{id}", _study),
+            web.get("/studies/{id}/summary", _summary),
             web.post("/studies/{id}/approve", _approve),
             web.post("/studies/{id}/cancel", _cancel),
             web.get("/studies/{id}/requests", _requests),
@@ -142,6 +149,9 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
     except WrongWords as error:
         what, _, expected = str(error).partition("; expected ")
         return error_response(HTTPStatus.CONFLICT, what, expected)
+    except WrongQuery as error:
+        what, _, expected = str(error).partition("; expected ")
+        return error_response(HTTPStatus.BAD_REQUEST, what, expected)
     except (UnknownStudy, UnknownApplicant) as error:
         return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
     except (WrongStudyState, CollectionRefused, KeyRefused) as error:
@@ -207,6 +217,7 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
         "state": study.state.value,
         "reason": study.reason,
         "why": study.reason or waits_text(*waiting) or (worker.text if worker else ""),
+        "pending": await pending_decisions(study, service.name, service.admission),
         "waits": [wait.to_dict() for wait in waiting],
         "turn": study.turn,
         "proposer": study.proposer,
@@ -363,14 +374,16 @@ def _status_of(folder: Path) -> Mapping[str, Any] | None:
 
 
 async def _studies(request: web.Request) -> web.Response:
-    service, state = request.app[SERVICE], request.query.get("state")
-    if state is not None and state not in [item.value for item in StudyState]:
-        expected = ", ".join(item.value for item in StudyState)
-        return error_response(
-            HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected
-        )
-    chosen = [study for study in _in_order(service) if state in (None, study.state.value)]
-    return _answer({"studies": [await _study_document(service, study) for study in chosen]})
+    service = request.app[SERVICE]
+    chosen, total = StudyQuery.of(request.query).select(service.studies.values())
+    listed = [await _study_document(service, study) for study in chosen]
+    return _answer({"studies": listed, "total": total})
+
+
+async def _summary(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = service.studies.find(request.match_info["id"])
+    return _answer(await summary_document(service.studies, study, service.name))
 
 
 async def _study(request: web.Request) -> web.Response:
@@ -460,17 +473,16 @@ async def _propose(request: web.Request) -> web.Response:
 
 
 async def _approve(request: web.Request) -> web.Response:
-    service = request.app[SERVICE]
-    study, said = (
-        service.studies.find(request.match_info["id"]),
-        (await _body(request)).get("digest"),
-    )
-    given = read_words(str(said or ""))
+    service, body = request.app[SERVICE], await _body(request)
+    study, heard = service.studies.find(request.match_info["id"]), body.get("heard", [])
+    names = [server.name for server in service.identity.servers]
+    if not isinstance(heard, list) or not all(name in names for name in heard):
+        raise ProposalRefused("heard is not a list of servers' names")
+    given = read_words(str(body.get("digest") or ""))
     digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
     if not digits and given != fingerprint_words(study.digest):
-        text = "the digest or the words that were given are not this study's"
-        return error_response(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
-    study = await service.approve(study.digest, actor(request))
+        raise WrongWords(wrong_study_text(given, service.studies.values()))
+    study = await service.approve(study.digest, actor(request), heard=tuple(map(str, heard)))
     return _answer(await _study_document(service, study))
 
 

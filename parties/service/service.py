@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mechanisms.text_table import and_list
 from parties.config import Address
 from parties.foundation.errors import ConfigError, PartyError
 from parties.network.port_sharing import study_sni_name
@@ -247,10 +248,11 @@ class Service:
             self.fetcher.refused.pop(digest, None)
             return self.studies[digest]
 
-    async def approve(self, digest: str, actor: str) -> StudyRecord:
+    async def approve(self, digest: str, actor: str, heard: Sequence[str] = ()) -> StudyRecord:
         """Approves a study at this server, or another attempt of one that has failed.
 
-        A study that this server has approved, and that goes on or is finished, stays as it is. Raises WrongStudyState.
+        ``heard`` are the servers whose operators read out the same words. A study that this server has approved, and
+        that goes on or is finished, stays as it is. Raises WrongStudyState.
         """
         async with self.studies.lock:
             study = self.studies.require(digest)
@@ -264,7 +266,8 @@ class Service:
             if study.state is StudyState.PROPOSED:
                 await self._check_keys(study)
             study = replace(study, state=StudyState.APPROVED, reason="", approvals=approvals)
-            entry = StudyEvent(utc_now(), digest, actor, "approved", "here")
+            said = f"here; the same words heard of {and_list(heard)}" if heard else "here"
+            entry = StudyEvent(utc_now(), digest, actor, "approved", said)
             return await self.studies.change(study, entry)
 
     async def _check_keys(self, study: StudyRecord) -> None:

@@ -8,7 +8,8 @@
     GET, POST /console/studies/KEY/ORDER  confirmation of a command, and the command itself
     GET, POST /console/studies/KEY/requests/OWNER   admission of the data owner with this key, by the words it read out
 
-No secret value is shown. Known limit: a page shows at most 500 owners.
+The list takes ?state=, q=, sort=, order= and page=, a study's page owners=STATE and page=; their links keep the rest.
+No secret value is shown.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,17 +26,20 @@ from urllib.parse import quote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from mechanisms.text_table import and_list
 from parties.config import NAME_PATTERN
 from parties.foundation.errors import CertificateError, PartyError, StoreError
 from parties.identity.admission_certificate import admission_certificate
 from parties.identity.typed_words import WrongWords
 from parties.service.console.gate import REPORT_POLICY, Gate, guarded
-from parties.service.console.upstream import DisplayedStudy, Upstream
+from parties.service.console.upstream import APPROVE, DisplayedStudy, Upstream
 from parties.service.console.view import (
     COMMAND_TEXTS,
     SERVICE_COMMAND_TEXTS,
     STATIC,
     CommandText,
+    ListView,
+    OwnersView,
     command_texts_of,
     overview_values,
     page_values,
@@ -64,6 +70,8 @@ _TICK_S = 2.0
 _RETRY_S = 5.0
 _MAX_LISTENERS = 32
 _CERTIFICATE_DAYS = 365
+_MOST_DIFFERENCES = 40
+_APPROVED = ("approved", "queued", "waiting", "running", "closed", "finished")
 _FOREIGN_FORM = "The form is not one of this console's: load the page again."
 _BODY_BYTES = 1 << 14
 
@@ -120,17 +128,23 @@ class _Pages:
         self._closing.set()
 
     async def studies(self, request: web.Request) -> web.StreamResponse:
+        view = ListView.of(request.query)
         overview = await self._upstream.overview()
         if overview is None:
             shown = await self._upstream.find(None)
             raise web.HTTPSeeOther(_study_path(shown.key if shown else ""))
-        return _page("studies.html", title=overview["service"], **overview_values(overview))
+        values = overview_values(overview, await self._upstream.listing(view.query()), view)
+        return _page("studies.html", title=overview["service"], **values)
 
     async def studies_events(self, request: web.Request) -> web.StreamResponse:
+        view = ListView.of(request.query)
+
         async def show(response: web.StreamResponse) -> bool:
-            overview = await self._upstream.overview() or {}
-            html = render("_studies.html", **overview_values(overview))
-            await send_event(response, "show", {"html": html})
+            overview = await self._upstream.overview()
+            if overview is None:
+                return False
+            values = overview_values(overview, await self._upstream.listing(view.query()), view)
+            await send_event(response, "show", {"html": render("_studies.html", **values)})
             return True
 
         return await self._stream(request, None, show)
@@ -142,10 +156,10 @@ class _Pages:
             raise web.HTTPNotFound(text="There is no such study here.")
         return shown
 
-    def _values(self, shown: DisplayedStudy) -> dict[str, object]:
+    def _values(self, request: web.Request, shown: DisplayedStudy) -> dict[str, object]:
         """Returns the template values of the changing part of a study's page."""
         more = {"here": _study_path(shown.key), "admits": self._authority is not None}
-        return page_values(shown) | more
+        return page_values(shown, OwnersView.of(request.query)) | more
 
     def _orders(self, shown: DisplayedStudy) -> list[CommandText]:
         return command_texts_of(shown, in_service=self._upstream.in_service)
@@ -153,12 +167,13 @@ class _Pages:
     async def study(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
         files = await asyncio.to_thread(_files_of, shown)
-        values = self._values(shown)
+        values = self._values(request, shown)
         did = (SERVICE_COMMAND_TEXTS | COMMAND_TEXTS).get(request.query.get("did", ""))
         return _page(
             "study.html",
             title=shown.title,
             notice=did.did if did else _admitted_text(request),
+            done=did is None or did.tone == "good",
             orders=self._orders(shown),
             files=files,
             has_report=any(file.name == _REPORT for file in files),
@@ -168,22 +183,75 @@ class _Pages:
 
     async def ask(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
-        return _page(
-            "order.html",
-            title=shown.title,
-            order=self._order(request, shown),
-            csrf=self._gate.csrf,
-            **self._values(shown),
+        order = self._order(request, shown)
+        return await self._order_page(
+            request, shown, order, given={"owner": request.query.get("owner", "")}
         )
+
+    async def _order_page(
+        self,
+        request: web.Request,
+        shown: DisplayedStudy,
+        order: CommandText,
+        *,
+        given: Mapping[str, object],
+        problem: str = "",
+    ) -> web.Response:
+        """Returns the page that asks for a command, with what was ``given`` before and the ``problem`` of it."""
+        values: dict[str, object] = {
+            "title": shown.title,
+            "order": order,
+            "csrf": self._gate.csrf,
+            "problem": problem,
+            "given": {"reason": "", "owner": "", "words": "", "heard": ()} | given,
+            **self._values(request, shown),
+        }
+        if order.name != APPROVE:
+            return _page("order.html", HTTPStatus.CONFLICT if problem else HTTPStatus.OK, **values)
+        summary = await self._upstream.summary(shown.key)
+        others = await self._other_servers(shown)
+        return _page(
+            "approve.html",
+            HTTPStatus.CONFLICT if problem else HTTPStatus.OK,
+            summary=summary,
+            others=others,
+            most=_MOST_DIFFERENCES,
+            **values,
+        )
+
+    async def _other_servers(self, shown: DisplayedStudy) -> list[str]:
+        """Returns the names of the study's other servers."""
+        overview = await self._upstream.overview() or {}
+        names = [server["name"] for server in (shown.study or {}).get("servers", ())]
+        return [name for name in names if name != overview.get("service")]
 
     async def tell(self, request: web.Request) -> web.Response:
         if not await self._gate.accepts(request):
             raise web.HTTPForbidden(text=_FOREIGN_FORM)
-        shown = await self._shown(request)
-        order, form = self._order(request, shown), await request.post()
-        taken = ("owner",) if order.asks_owner else ("digest", "reason")
-        fields = {name: str(form[name]) for name in taken if form.get(name)}
+        shown, form = await self._shown(request), await request.post()
+        if request.match_info["order"] == APPROVE and _is_approved(shown):
+            raise web.HTTPSeeOther(f"{_study_path(shown.key)}?did={APPROVE}")
+        order = self._order(request, shown)
+        heard = [str(name) for name in form.getall("heard", [])]
+        given = {name: str(value) for name, value in form.items()} | {"heard": heard}
+        again = partial(self._order_page, request, shown, order, given=given)
+        fields: dict[str, object] = {}
+        if order.name == APPROVE:
+            silent = [name for name in await self._other_servers(shown) if name not in heard]
+            if silent:
+                text = f"The operator of {and_list(silent)} is not ticked: hear the words first."
+                return await again(problem=text)
+            fields = {"digest": given.get("words", ""), "heard": heard}
+        elif order.asks_name and given.get("name") != shown.title:
+            return await again(
+                problem=f"Nothing is ended: the name of this study is {shown.title}."
+            )
+        else:
+            taken = ("owner",) if order.asks_owner else ("digest", "reason")
+            fields = {name: given[name] for name in taken if given.get(name)}
         answer = await self._upstream.order(shown.key, order.name, fields)
+        if not answer.taken and order.name == APPROVE:
+            return await again(problem=answer.text)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)
         raise web.HTTPSeeOther(f"{_study_path(shown.key)}?did={order.name}")
@@ -249,7 +317,7 @@ class _Pages:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         shown = await self._shown(request)
-        before, values = request.query.get("shape", ""), self._values(shown)
+        before, values = request.query.get("shape", ""), self._values(request, shown)
 
         async def show(response: web.StreamResponse) -> bool:
             nonlocal values
@@ -258,7 +326,7 @@ class _Pages:
                 found = await self._upstream.find(shown.key)
                 if found is not None:
                     files = await asyncio.to_thread(_files_of, found)
-                    values, now = self._values(found), _fixed_part_digest(found, files)
+                    values, now = self._values(request, found), _fixed_part_digest(found, files)
             except PartyError as error:
                 values = values | {"lost": str(error)}
             await send_event(response, "show", {"html": render("_study.html", **values)})
@@ -308,6 +376,11 @@ def _fixed_part_digest(shown: DisplayedStudy, files: Sequence[_File]) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
+def _is_approved(shown: DisplayedStudy) -> bool:
+    """Returns true for a study that is approved here and goes on: to approve it once more changes nothing."""
+    return shown.study is not None and shown.study["state"] in _APPROVED
+
+
 def _applicant(request: web.Request, shown: DisplayedStudy) -> Mapping[str, Any]:
     """Returns the waiting request for admission that the address names. Raises HTTPNotFound."""
     for each in (shown.study or {}).get("requests", ()):
@@ -347,8 +420,8 @@ async def _file_response(
     return web.FileResponse(shown.folder / name, headers=headers)
 
 
-def _page(template: str, **values: object) -> web.Response:
-    return web.Response(text=render(template, **values), content_type="text/html")
+def _page(template: str, status: int = HTTPStatus.OK, /, **values: object) -> web.Response:
+    return web.Response(status=status, text=render(template, **values), content_type="text/html")
 
 
 @web.middleware
@@ -367,6 +440,4 @@ async def _error_pages(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 def _error_page(status: int, title: str, text: str) -> web.Response:
-    response = _page("problem.html", title=title, text=text, again=status == _BUSY)
-    response.set_status(status)
-    return response
+    return _page("problem.html", status, title=title, text=text, again=status == _BUSY)

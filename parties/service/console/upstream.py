@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
@@ -78,10 +78,16 @@ class Upstream(Protocol):
     async def overview(self) -> Document | None:
         """Returns the overview of a service's studies; None for a single run."""
 
+    async def listing(self, query: Mapping[str, str]) -> Document:
+        """Returns the page of a service's studies that ``query`` selects, and their ``total`` number."""
+
+    async def summary(self, key: str) -> Document:
+        """Returns the study ``key`` in sentences, and its differences from the one approved before it."""
+
     async def find(self, key: str | None) -> DisplayedStudy | None:
         """Returns the study ``key``, or the only one; None if it is unknown."""
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
+    async def order(self, key: str, name: str, fields: Mapping[str, object]) -> CommandAnswer:
         """Sends the command ``name`` to the server."""
 
     def changes(self, key: str | None) -> AsyncIterator[None]:
@@ -105,6 +111,14 @@ class RunUpstream:
         """See ``Upstream``."""
         return None
 
+    async def listing(self, query: Mapping[str, str]) -> Document:
+        """See ``Upstream``; a single run has no list."""
+        return {"studies": [], "total": 0}
+
+    async def summary(self, key: str) -> Document:
+        """See ``Upstream``; a single run is not approved here."""
+        return {"sentences": [], "previous": None}
+
     async def find(self, key: str | None) -> DisplayedStudy | None:
         """See ``Upstream``."""
         try:
@@ -118,7 +132,7 @@ class RunUpstream:
             name, name, self.folder, _available_commands(status), not status["running"], status
         )
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
+    async def order(self, key: str, name: str, fields: Mapping[str, object]) -> CommandAnswer:
         """See ``Upstream``."""
         return await _post(self.folder, f"/{_quoted(name)}", fields)
 
@@ -138,7 +152,20 @@ class ServiceUpstream:
 
     async def overview(self) -> Document | None:
         """See ``Upstream``."""
-        return await _get(self.folder, "/status")
+        found = await _get(self.folder, "/status")
+        if "service" not in found:
+            raise StoreError(self.folder, _error_text(found))
+        return found
+
+    async def listing(self, query: Mapping[str, str]) -> Document:
+        """See ``Upstream``."""
+        found = await _get(self.folder, f"/studies?{urlencode(query)}")
+        return found if "studies" in found else {"studies": [], "total": 0}
+
+    async def summary(self, key: str) -> Document:
+        """See ``Upstream``."""
+        found = await _get(self.folder, f"/studies/{_quoted(key)}/summary")
+        return found if "sentences" in found else {"sentences": [], "previous": None}
 
     async def find(self, key: str | None) -> DisplayedStudy | None:
         """See ``Upstream``."""
@@ -175,7 +202,7 @@ class ServiceUpstream:
         except StoreError:
             return None
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
+    async def order(self, key: str, name: str, fields: Mapping[str, object]) -> CommandAnswer:
         """See ``Upstream``."""
         return await _post(self.folder, f"/studies/{_quoted(key)}/{_quoted(name)}", fields)
 
@@ -205,16 +232,18 @@ async def _get(folder: Path, path: str) -> Document:
         return _document(await response.content.read(_LONGEST))
 
 
-async def _post(folder: Path, path: str, fields: Mapping[str, str]) -> CommandAnswer:
+async def _post(folder: Path, path: str, fields: Mapping[str, object]) -> CommandAnswer:
     async with _request(folder, "POST", path, json_body=dict(fields)) as response:
         document = _document(await response.content.read(_LONGEST))
     if response.status < 300:
         return CommandAnswer(True)
+    return CommandAnswer(False, _error_text(document))
+
+
+def _error_text(document: Document) -> str:
     error = document.get("error")
     said = error if isinstance(error, dict) else {}
-    return CommandAnswer(
-        False, f"{said.get('what', response.reason)}; expected {said.get('expected')}"
-    )
+    return f"{said.get('what', 'the server refuses')}; expected {said.get('expected')}"
 
 
 async def _events(folder: Path, path: str) -> AsyncIterator[None]:
@@ -233,7 +262,7 @@ async def _request(
     method: str,
     path: str,
     *,
-    json_body: Mapping[str, str] | None = None,
+    json_body: Mapping[str, object] | None = None,
     timeout: aiohttp.ClientTimeout = _TIMEOUT,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     socket_path = folder / SOCKET_NAME
