@@ -17,6 +17,7 @@ import json
 import pwd
 import secrets
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from http import HTTPStatus
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from parties.foundation.errors import CertificateError
 from parties.identity.tls import peer_name
 from parties.observability.events import OnRejection, Rejection
 
@@ -144,13 +146,15 @@ def authorization(access: Access, rejected: OnRejection) -> Middleware:
             given = request.headers.get(PASS_HEADER)
             principal = _local_principal(request) if given is None else access.passes.read(given)
             if principal is None:
-                return _refusal(HTTPStatus.FORBIDDEN, "a pass that this server did not make", "none")
+                return _refusal(
+                    HTTPStatus.FORBIDDEN, "a pass that this server did not make", "none"
+                )
         else:
             certificate = tls.getpeercert(binary_form=True)
             if not certificate and access.sign_in and request.path.startswith(_CONSOLE):
                 return await handler(request)
             fingerprint = hashlib.sha256(certificate or b"").hexdigest()
-            name = peer_name(tls) if certificate else ""
+            name = _certificate_name(tls, fingerprint)
             principal = access.of_certificate(fingerprint, name)
             if principal is None:
                 text = f"admin: a certificate that is not listed: SHA-256 {fingerprint}"
@@ -163,11 +167,13 @@ def authorization(access: Access, rejected: OnRejection) -> Middleware:
         needed = required_role(request.method, request.path)
         if principal.role.covers(needed) or request.path.startswith(_CONSOLE):
             return await handler(request)
-        text = f"admin: {principal.subject} is a {principal.role}, that may look, and order nothing"
-        if principal.role is not Role.VIEWER:
-            text = f"admin: {principal.subject} is an {principal.role}, and no {needed}"
+        kind = "a viewer" if principal.role is Role.VIEWER else "an operator, and no approver"
+        text = (
+            f"admin: {principal.subject} is {kind}: that may look, and order nothing of this kind"
+        )
         rejected(Rejection.FORBIDDEN, text, remote=request.remote, status=403)
-        return _refusal(HTTPStatus.FORBIDDEN, text, f"an {needed}, by admin.roles of settings.toml")
+        expected = f"the role {needed}, by admin.roles or admin.oidc of settings.toml"
+        return _refusal(HTTPStatus.FORBIDDEN, text, expected)
 
     return check
 
@@ -180,6 +186,14 @@ def _refusal(status: int, what: str, expected: str) -> web.Response:
     response = web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
     response.force_close()
     return response
+
+
+def _certificate_name(tls: ssl.SSLObject, fingerprint: str) -> str:
+    """Returns the name in a certificate; of one without a single name the begin of its fingerprint."""
+    try:
+        return peer_name(tls)
+    except CertificateError:
+        return fingerprint[:16]
 
 
 def _local_principal(request: web.Request) -> Principal:

@@ -25,18 +25,15 @@
     POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
 
 ID is a digest, 8 of its digits or more, or the name of a run. Other modules add routes to ``service_application``. The
-layer below authorizes the clients. No secret value is shown.
+layer below authorizes the clients, by their roles (`parties.service.access`). No secret value is shown.
 """
 
 import asyncio
 import contextlib
 import json
-import pwd
-import socket
-import struct
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -48,12 +45,13 @@ from parties.config.diff import differences
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import version_line
 from parties.identity.join_documents import fingerprint_words
-from parties.identity.tls import peer_name
 from parties.identity.typed_words import WrongWords, read_words
 from parties.observability.events import OnRejection, ignore_rejection
+from parties.service.access import Access, authorization, principal_of
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.admission import ApplicantState, UnknownApplicant
 from parties.service.collection import CollectionRefused
+from parties.service.four_eyes import ApprovalRefused
 from parties.service.key_changes import KeyRefused
 from parties.service.known_studies import UnknownStudy
 from parties.service.metrics import render
@@ -63,7 +61,6 @@ from parties.service.process_info import folder_dict, process_dict
 from parties.service.run_api import (
     error_response,
     event_stream,
-    fingerprint_allowlist,
     json_errors,
     same_site_only,
     send_event,
@@ -84,7 +81,6 @@ _LEAST_DIGITS = 32
 _WORKER_S = 10.0
 _PAUSE_S = 0.25
 _KEEP_ALIVE_S = 15.0
-_PEER_CREDENTIALS = struct.Struct("3i")
 _PROCESS_PATHS = ("status", "events", "metrics", "healthz", "readyz")
 _PROCESS_COMMANDS = ("close", "finish")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -92,15 +88,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def service_application(
     service: Service,
-    clients: Collection[str] = (),
+    access: Access | None = None,
     rejected: OnRejection = ignore_rejection,
-    *,
-    readers: Collection[str] = (),
 ) -> web.Application:
-    """Returns the API of ``service``. ``clients`` and ``readers`` have access over TLS; others are ``rejected``."""
+    """Returns the API of ``service``. Those whom ``access`` does not have are ``rejected``."""
     middlewares = [
         json_errors,
-        fingerprint_allowlist(clients, rejected, readers),
+        authorization(access or Access(), rejected),
         same_site_only,
         _refusal_errors,
     ]
@@ -154,7 +148,7 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
         return error_response(HTTPStatus.BAD_REQUEST, what, expected)
     except (UnknownStudy, UnknownApplicant) as error:
         return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
-    except (WrongStudyState, CollectionRefused, KeyRefused) as error:
+    except (WrongStudyState, ApprovalRefused, CollectionRefused, KeyRefused) as error:
         what, _, expected = str(error).partition("; expected ")
         return error_response(HTTPStatus.CONFLICT, what, expected)
     except ProposalRefused as error:
@@ -217,7 +211,10 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
         "state": study.state.value,
         "reason": study.reason,
         "why": study.reason or waits_text(*waiting) or (worker.text if worker else ""),
-        "pending": await pending_decisions(study, service.name, service.admission),
+        "pending": await pending_decisions(
+            study, service.name, service.admission, service.four_eyes.first.get(study.digest)
+        ),
+        "approved_first": service.four_eyes.first.get(study.digest),
         "waits": [wait.to_dict() for wait in waiting],
         "turn": study.turn,
         "proposer": study.proposer,
@@ -450,20 +447,8 @@ async def _body(request: web.Request) -> dict[str, object]:
 
 
 def actor(request: web.Request) -> str:
-    """Returns the requester's name: from the client certificate, or the system's user at the socket's other end."""
-    transport = request.transport
-    certificate = transport.get_extra_info("ssl_object") if transport is not None else None
-    if certificate is not None:
-        return f"operator {peer_name(certificate)}"
-    connection = transport.get_extra_info("socket") if transport is not None else None
-    option = getattr(socket, "SO_PEERCRED", None)
-    if connection is None or option is None or connection.family != socket.AF_UNIX:
-        return "operator"
-    data = connection.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size)
-    _, uid, _ = _PEER_CREDENTIALS.unpack(data)
-    with contextlib.suppress(KeyError):
-        return f"operator {pwd.getpwuid(uid).pw_name}"
-    return f"operator {uid}"
+    """Returns the requester's name, as in the event log."""
+    return principal_of(request).actor
 
 
 async def _propose(request: web.Request) -> web.Response:

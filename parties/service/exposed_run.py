@@ -82,14 +82,16 @@ def _application(
     board: RunStatus, folder: Path, orders: CommandHandlers, settings: Settings
 ) -> web.Application:
     """Returns the admin API; with the console if the API is on the network."""
-    app = run_application(board, orders, settings.admin.fingerprints, settings.admin.reading)
+    access = settings.admin.access()
+    app = run_application(board, orders, access)
     if settings.admin.address is not None:
         # Local import: templates take a while to import, and most servers are used by their sockets.
-        from parties.service.console.gate import Gate
         from parties.service.console.pages import add_console
+        from parties.service.console.sign_in import admin_gate
         from parties.service.console.upstream import RunUpstream
 
-        add_console(app, RunUpstream(folder), Gate())
+        gate = admin_gate(settings.admin, folder, access, board.rejected)
+        add_console(app, RunUpstream(folder), gate)
     return app
 
 

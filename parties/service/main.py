@@ -121,14 +121,17 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 async def _admin_listening(service: Service, folder: Path) -> AsyncIterator[None]:
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
     path, admin = folder / SOCKET_NAME, load_settings(folder).admin
-    app = service_application(service, admin.fingerprints, _rejected, readers=admin.reading)
+    access = admin.access()
+    service.four_eyes.required = admin.four_eyes
+    app = service_application(service, access, _rejected)
     if admin.address is not None:
         # Local import: templates take a while to import, and most services are used by their sockets.
-        from parties.service.console.gate import Gate
         from parties.service.console.pages import add_console
+        from parties.service.console.sign_in import admin_gate
         from parties.service.console.upstream import ServiceUpstream
 
-        add_console(app, ServiceUpstream(folder), Gate())
+        gate = admin_gate(admin, folder, access, _rejected)
+        add_console(app, ServiceUpstream(folder), gate)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
     await runner.setup()
     try:

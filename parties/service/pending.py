@@ -21,21 +21,26 @@ class Decision(StrEnum):
 
 
 async def pending_decisions(
-    study: StudyRecord, server: str, admission: AdmissionDesk
+    study: StudyRecord, server: str, admission: AdmissionDesk, first: str | None = None
 ) -> list[dict[str, object]]:
-    """Returns the decisions on a study that wait for the operator of ``server``, each with a sentence.
+    """Returns the decisions on a study that wait for the operators of ``server``, each with a sentence.
 
-    Raises StoreError.
+    ``first`` is the one that has approved it, where two have to. Raises StoreError.
     """
     found: list[dict[str, object]] = []
+    second = f" {first} has approved; a second approver is needed." if first else ""
     if study.state is StudyState.PROPOSED and server not in study.approvals:
         others = sorted(study.approvals)
         by = f", and approved by {and_list(others)}" if others else ""
         found.append(
-            _entry(Decision.APPROVE, f"Proposed by {study.proposer}{by}: not approved here.")
+            _entry(
+                Decision.APPROVE, f"Proposed by {study.proposer}{by}: not approved here.{second}"
+            )
         )
     if study.state is StudyState.FAILED:
-        found.append(_entry(Decision.RETRY, "It has failed: approve another attempt, or end it."))
+        found.append(
+            _entry(Decision.RETRY, f"It has failed: approve another attempt, or end it.{second}")
+        )
     if study.kind == DISTAIM and study.state not in ENDED:
         number = await admission.waiting(study)
         if number:

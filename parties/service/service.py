@@ -29,6 +29,7 @@ from parties.service.admission import AdmissionDesk, Applicant
 from parties.service.closed_studies import ClosedStudies, server_files
 from parties.service.collection import ResultCollection
 from parties.service.expiry import CertificateWatch, service_certificates
+from parties.service.four_eyes import FourEyes
 from parties.service.identity import ServiceIdentity
 from parties.service.key_changes import KeyChanges
 from parties.service.known_studies import KnownStudies
@@ -67,6 +68,7 @@ class Service:
         admission: Requests of owners that have no certificate yet.
         key_changes: Replacements of keys and certificates, this server's and the others'.
         certificates: Ends of its certificates.
+        four_eyes: First approvals, where two are required.
         collection: Collections of finished studies' whole results.
     """
 
@@ -116,6 +118,7 @@ class Service:
         self._peer_server = PeerServer(identity, self.answers)
         self._closed_studies = ClosedStudies(identity, self.studies, register)
         self.collection = ResultCollection(self.studies)
+        self.four_eyes = FourEyes(self.studies)
         self.admission = AdmissionDesk(
             self.studies, lambda study: server_files(self.studies, study, identity.pid)
         )
@@ -156,6 +159,7 @@ class Service:
     async def __aenter__(self) -> Self:
         """Opens the ports and starts the active studies. Raises ConfigError, CertificateError, StoreError."""
         await self.studies.load()
+        await self.four_eyes.load()
         await asyncio.to_thread(remove_unfinished, self.identity)
         self._deletion.resume()
         own = self.identity.own
@@ -252,7 +256,8 @@ class Service:
         """Approves a study at this server, or another attempt of one that has failed.
 
         ``heard`` are the servers whose operators read out the same words. A study that this server has approved, and
-        that goes on or is finished, stays as it is. Raises WrongStudyState.
+        that goes on or is finished, stays as it is; so does one that needs a second approver. Raises WrongStudyState,
+        ApprovalRefused.
         """
         async with self.studies.lock:
             study = self.studies.require(digest)
@@ -265,6 +270,9 @@ class Service:
             approvals = study.approvals | {self.name}
             if study.state is StudyState.PROPOSED:
                 await self._check_keys(study)
+            if self.four_eyes.required and not await self.four_eyes.is_second(study, actor):
+                return study
+            self.four_eyes.first.pop(digest, None)
             study = replace(study, state=StudyState.APPROVED, reason="", approvals=approvals)
             said = f"here; the same words heard of {and_list(heard)}" if heard else "here"
             entry = StudyEvent(utc_now(), digest, actor, "approved", said)

@@ -7,7 +7,7 @@ may be called from any thread, and raise StoreError. All values here are public.
 import datetime
 import enum
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,11 +158,15 @@ class StudyRepository:
         with self._transaction() as connection:
             _insert_event(connection, entry)
 
-    def entries(self, digest: str | None = None, limit: int = 100) -> list[StudyEvent]:
-        """Returns the latest events of one study or of all, the oldest first."""
+    def entries(
+        self, digest: str | None = None, limit: int = 100, words: Collection[str] = ()
+    ) -> list[StudyEvent]:
+        """Returns the latest events of one study or of all, the oldest first; with ``words``, those of these alone."""
         query = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
         if digest is not None:
             query = query.where(EVENTS.c.digest == digest)
+        if words:
+            query = query.where(EVENTS.c.what.in_(words))
         with self._transaction() as connection:
             rows = connection.execute(query).mappings().all()
         return [

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import html
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from parties.foundation.errors import ConfigError
 from parties.identity.join_documents import fingerprint_words
 from parties.observability.status import ParticipantState, ParticipantStatus, RunInfo, RunStatus
+from parties.service.access import PRINCIPAL, Access, Principal
 from parties.service.admin_listener import SOCKET_NAME, listen_unix
 from parties.service.api import service_application
 from parties.service.console.gate import Gate
@@ -38,31 +39,44 @@ class Pages:
     """The console of a service, and its forms."""
 
     client: "TestClient[Any, Any]"
-    gate: Gate
+    csrf: str = ""
 
     async def get(self, path: str) -> str:
         async with self.client.get(f"/console/{path}") as answer:
-            assert answer.status == 200, await answer.text()
-            return await answer.text()
+            page = await answer.text()
+            assert answer.status == 200, page
+            if (found := re.search(r'name="csrf" value="(\w+)"', page)) is not None:
+                self.csrf = found[1]
+            return page
 
     async def post(self, path: str, fields: list[tuple[str, str]]) -> tuple[int, str, str]:
         """Send a form; status, address that it leads to, and page."""
-        form = [("csrf", self.gate.csrf), *fields]
+        form = [("csrf", self.csrf), *fields]
         async with self.client.post(f"/console/{path}", data=form, allow_redirects=False) as answer:
             return answer.status, answer.headers.get("Location", ""), await answer.text()
 
 
 @contextlib.asynccontextmanager
-async def console_of(service: Service) -> AsyncIterator[Pages]:
-    folder = service.identity.folder
-    runner = web.AppRunner(service_application(service))
+async def console_of(
+    service: Service, reader: Callable[[], Principal] | None = None
+) -> AsyncIterator[Pages]:
+    """The console of a service, for a ``reader`` that a certificate or a sign-in gives."""
+    folder, access = service.identity.folder, Access()
+    runner = web.AppRunner(service_application(service, access))
     await runner.setup()
     await web.SockSite(runner, listen_unix(folder / SOCKET_NAME)).start()
-    app, gate = web.Application(), Gate()
-    add_console(app, ServiceUpstream(folder), gate)
+
+    @web.middleware
+    async def signed_in(request: web.Request, handler: Any) -> Any:
+        if reader is not None:
+            request[PRINCIPAL] = reader()
+        return await handler(request)
+
+    app = web.Application(middlewares=[signed_in])
+    add_console(app, ServiceUpstream(folder), Gate(access.passes))
     try:
         async with TestClient(TestServer(app)) as client:
-            yield Pages(client, gate)
+            yield Pages(client)
     finally:
         await runner.cleanup()
 

@@ -111,6 +111,7 @@ class _Pages:
         study = "/studies/{key}"
         order = "/{order:" + "|".join(COMMAND_TEXTS | SERVICE_COMMAND_TEXTS) + "}"
         return [
+            *self._gate.routes(),
             web.get("/", self.studies),
             web.get("/events", self.studies_events),
             web.static("/static", STATIC),
@@ -134,7 +135,15 @@ class _Pages:
             shown = await self._upstream.find(None)
             raise web.HTTPSeeOther(_study_path(shown.key if shown else ""))
         values = overview_values(overview, await self._upstream.listing(view.query()), view)
-        return _page("studies.html", title=overview["service"], **values)
+        return _page(
+            "studies.html", title=overview["service"], **self._reader_values(request), **values
+        )
+
+    def _reader_values(self, request: web.Request) -> dict[str, object]:
+        """Returns the template values of the reader: who it is, and, for one who has signed in, how to sign out."""
+        reader = self._gate.principal(request)
+        csrf = self._gate.csrf(request) if reader is not None and reader.session else ""
+        return {"reader": reader, "sign_out": csrf}
 
     async def studies_events(self, request: web.Request) -> web.StreamResponse:
         view = ListView.of(request.query)
@@ -172,12 +181,13 @@ class _Pages:
         return _page(
             "study.html",
             title=shown.title,
-            notice=did.did if did else _admitted_text(request),
+            notice=_did_text(did, shown) if did else _admitted_text(request),
             done=did is None or did.tone == "good",
             orders=self._orders(shown),
             files=files,
             has_report=any(file.name == _REPORT for file in files),
             shape=_fixed_part_digest(shown, files),
+            **self._reader_values(request),
             **values,
         )
 
@@ -201,7 +211,7 @@ class _Pages:
         values: dict[str, object] = {
             "title": shown.title,
             "order": order,
-            "csrf": self._gate.csrf,
+            "csrf": self._gate.csrf(request),
             "problem": problem,
             "given": {"reason": "", "owner": "", "words": "", "heard": ()} | given,
             **self._values(request, shown),
@@ -249,9 +259,12 @@ class _Pages:
         else:
             taken = ("owner",) if order.asks_owner else ("digest", "reason")
             fields = {name: given[name] for name in taken if given.get(name)}
-        answer = await self._upstream.order(shown.key, order.name, fields)
-        if not answer.taken and order.name == APPROVE:
+        credential = self._gate.credential(request)
+        answer = await self._upstream.order(shown.key, order.name, fields, credential)
+        if answer.status == HTTPStatus.CONFLICT and order.name == APPROVE:
             return await again(problem=answer.text)
+        if answer.status == HTTPStatus.FORBIDDEN:
+            raise web.HTTPForbidden(text=answer.text)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)
         raise web.HTTPSeeOther(f"{_study_path(shown.key)}?did={order.name}")
@@ -265,10 +278,14 @@ class _Pages:
 
     async def ask_admission(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
-        return self._admission_page(shown, _applicant(request, shown), "")
+        return self._admission_page(request, shown, _applicant(request, shown), "")
 
     def _admission_page(
-        self, shown: DisplayedStudy, applicant: Mapping[str, Any], problem: str
+        self,
+        request: web.Request,
+        shown: DisplayedStudy,
+        applicant: Mapping[str, Any],
+        problem: str,
     ) -> web.Response:
         return _page(
             "admit.html",
@@ -277,7 +294,7 @@ class _Pages:
             admits=self._authority is not None,
             applicant=applicant,
             problem=problem,
-            csrf=self._gate.csrf,
+            csrf=self._gate.csrf(request),
         )
 
     async def admit(self, request: web.Request) -> web.Response:
@@ -296,10 +313,12 @@ class _Pages:
                 valid_days=_CERTIFICATE_DAYS,
             )
         except (WrongWords, CertificateError) as error:
-            return self._admission_page(shown, applicant, str(error))
-        answer = await self._upstream.order(shown.key, "admit", {"certificate": pem.decode()})
+            return self._admission_page(request, shown, applicant, str(error))
+        answer = await self._upstream.order(
+            shown.key, "admit", {"certificate": pem.decode()}, self._gate.credential(request)
+        )
         if not answer.taken:
-            return self._admission_page(shown, applicant, answer.text)
+            return self._admission_page(request, shown, applicant, answer.text)
         raise web.HTTPSeeOther(f"{_study_path(shown.key)}?admitted={quote(owner.name, safe='')}")
 
     async def report(self, request: web.Request) -> web.StreamResponse:
@@ -336,6 +355,9 @@ class _Pages:
 
         return await self._stream(request, shown.key, show)
 
+    def _goes_on(self, request: web.Request) -> bool:
+        return not self._closing.is_set() and self._gate.holds(request)
+
     async def _stream(
         self,
         request: web.Request,
@@ -349,7 +371,7 @@ class _Pages:
         watching = asyncio.create_task(_watch_changes(self._upstream, key, news))
         self._listeners += 1
         try:
-            while not self._closing.is_set() and await show(response):
+            while self._goes_on(request) and await show(response):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), _TICK_S)
                 news.clear()
@@ -374,6 +396,13 @@ def _fixed_part_digest(shown: DisplayedStudy, files: Sequence[_File]) -> str:
     """Returns a short digest of the inputs of a page's fixed part; after a change the page has to be reloaded."""
     parts = repr((shown.orders, [file.name for file in files]))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _did_text(did: CommandText, shown: DisplayedStudy) -> str:
+    """Returns the sentence on a command that was given; a first approval of two is no approval yet."""
+    if did.name == APPROVE and not _is_approved(shown):
+        return "Noted. The study waits for another approver."
+    return did.did
 
 
 def _is_approved(shown: DisplayedStudy) -> bool:

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 
 from parties.foundation.errors import StoreError
+from parties.service.access import PASS_HEADER
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.offline_status import offline_status
 from parties.service.retention import BUNDLE, TRANSCRIPT
@@ -43,10 +44,11 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """Result of a command: ``taken``, or the server's error ``text``."""
+    """Result of a command: ``taken``, or the server's error ``text`` with its HTTP status."""
 
     taken: bool
     text: str = ""
+    status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,10 @@ class Upstream(Protocol):
     async def find(self, key: str | None) -> DisplayedStudy | None:
         """Returns the study ``key``, or the only one; None if it is unknown."""
 
-    async def order(self, key: str, name: str, fields: Mapping[str, object]) -> CommandAnswer:
-        """Sends the command ``name`` to the server."""
+    async def order(
+        self, key: str, name: str, fields: Mapping[str, object], credential: str
+    ) -> CommandAnswer:
+        """Sends the command ``name`` to the server, in the name of the holder of the pass ``credential``."""
 
     def changes(self, key: str | None) -> AsyncIterator[None]:
         """Yields after every change that the server reports, until the stream ends."""
@@ -132,9 +136,11 @@ class RunUpstream:
             name, name, self.folder, _available_commands(status), not status["running"], status
         )
 
-    async def order(self, key: str, name: str, fields: Mapping[str, object]) -> CommandAnswer:
+    async def order(
+        self, key: str, name: str, fields: Mapping[str, object], credential: str
+    ) -> CommandAnswer:
         """See ``Upstream``."""
-        return await _post(self.folder, f"/{_quoted(name)}", fields)
+        return await _post(self.folder, f"/{_quoted(name)}", fields, credential)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
         """See ``Upstream``."""
@@ -202,9 +208,12 @@ class ServiceUpstream:
         except StoreError:
             return None
 
-    async def order(self, key: str, name: str, fields: Mapping[str, object]) -> CommandAnswer:
+    async def order(
+        self, key: str, name: str, fields: Mapping[str, object], credential: str
+    ) -> CommandAnswer:
         """See ``Upstream``."""
-        return await _post(self.folder, f"/studies/{_quoted(key)}/{_quoted(name)}", fields)
+        path = f"/studies/{_quoted(key)}/{_quoted(name)}"
+        return await _post(self.folder, path, fields, credential)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
         """See ``Upstream``. For a study that runs, changes of its process are included."""
@@ -232,12 +241,15 @@ async def _get(folder: Path, path: str) -> Document:
         return _document(await response.content.read(_LONGEST))
 
 
-async def _post(folder: Path, path: str, fields: Mapping[str, object]) -> CommandAnswer:
-    async with _request(folder, "POST", path, json_body=dict(fields)) as response:
+async def _post(
+    folder: Path, path: str, fields: Mapping[str, object], credential: str
+) -> CommandAnswer:
+    headers = {PASS_HEADER: credential} if credential else {}
+    async with _request(folder, "POST", path, json_body=dict(fields), headers=headers) as response:
         document = _document(await response.content.read(_LONGEST))
     if response.status < 300:
         return CommandAnswer(True)
-    return CommandAnswer(False, _error_text(document))
+    return CommandAnswer(False, _error_text(document), response.status)
 
 
 def _error_text(document: Document) -> str:
@@ -263,6 +275,7 @@ async def _request(
     path: str,
     *,
     json_body: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
     timeout: aiohttp.ClientTimeout = _TIMEOUT,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     socket_path = folder / SOCKET_NAME
@@ -272,7 +285,9 @@ async def _request(
             url = f"http://localhost{path}"
             async with (
                 aiohttp.ClientSession(connector=connector, read_bufsize=_LINE) as session,
-                session.request(method, url, json=json_body, timeout=timeout) as response,
+                session.request(
+                    method, url, json=json_body, headers=headers, timeout=timeout
+                ) as response,
             ):
                 yield response
     except (FileNotFoundError, ConnectionRefusedError, aiohttp.ClientConnectorError) as error:
