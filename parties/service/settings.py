@@ -251,7 +251,9 @@ def _oidc(value: object) -> OidcSection:
     for item in fields(OidcSection):
         key = f"admin.oidc.{item.name}"
         needed = item.default is MISSING
-        check(item.name in table or not needed, key, "is missing; see docs/console.md")
+        check(
+            item.name in table or not needed, key, "is missing; expected it, as in docs/console.md"
+        )
         if item.name in table and item.name not in ("roles", "session_hours"):
             text = table[item.name]
             check(isinstance(text, str) and bool(text), key, f"is {text!r}; expected text")

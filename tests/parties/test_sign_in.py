@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from parties.foundation.errors import ConfigError
+from parties.foundation.errors import CertificateError, ConfigError
 from parties.identity.join_documents import fingerprint_words
 from parties.local.children import free_ports
 from parties.service.console import sign_in
@@ -33,7 +33,7 @@ pytest.importorskip("joserfc", reason="joserfc is not installed")
 ROLES = '{approvers = "approver", staff = "operator", guests = "viewer"}'
 
 
-def write_settings(folder: Path, issuer: str, port: int, **more: str) -> None:
+def write_settings(folder: Path, issuer: str, port: int, /, **more: str) -> None:
     lines = {
         "issuer": json.dumps(issuer),
         "client_id": json.dumps(CLIENT),
@@ -42,7 +42,9 @@ def write_settings(folder: Path, issuer: str, port: int, **more: str) -> None:
         "roles": ROLES,
     } | more
     (folder / "admin").mkdir(exist_ok=True)
-    (folder / "admin" / "oidc.secret").write_text(f"{SECRET}\n")
+    secret = folder / "admin" / "oidc.secret"
+    secret.write_text(f"{SECRET}\n")
+    secret.chmod(0o600)
     text = "\n".join(f"{name} = {value}" for name, value in lines.items())
     (folder / "settings.toml").write_text(
         f'[admin]\naddress = "127.0.0.1:{port}"\n[admin.oidc]\n{text}\n'
@@ -240,6 +242,14 @@ async def test_an_id_token_that_is_not_right_signs_nobody_in(
         await client.complete(*await code_for(client))
     # Tokens of unknown keys do not make it ask for keys without end.
     assert provider.asked.count("keys") == 1
+
+
+async def test_a_secret_that_others_can_read_is_refused(
+    bare: tuple[IdentityProvider, Provider], tmp_path: Path
+) -> None:
+    (tmp_path / "admin" / "oidc.secret").chmod(0o644)
+    with pytest.raises(CertificateError, match="secret"):
+        Provider(bare[1]._section, tmp_path)
 
 
 async def test_an_answer_of_another_sign_in_or_provider_is_refused(

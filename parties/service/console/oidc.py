@@ -22,11 +22,11 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 
+from parties.crypto.hpke import read_private
 from parties.foundation.errors import CertificateError, ExtraMissing, PartyError
 from parties.foundation.untrusted_text import printable
 from parties.service.access import Principal, Role
 from parties.service.settings import OidcSection, is_safe_url
-from parties.storage.files import disk_errors
 
 EXTRA = "oidc"
 _ALGORITHMS = ("RS256", "PS256", "ES256")
@@ -56,7 +56,8 @@ class PendingLogin:
     @classmethod
     def new(cls, now: float) -> "PendingLogin":
         """Returns fresh secrets."""
-        return cls(*(secrets.token_urlsafe(32) for _ in range(3)), now)
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        return cls(state, nonce, verifier, now)
 
     @property
     def challenge(self) -> str:
@@ -66,7 +67,7 @@ class PendingLogin:
 
 
 class Provider:
-    """Identity provider of ``section``; the file of the client's secret is in ``folder``. Raises ExtraMissing."""
+    """Identity provider of ``section``, whose files are in ``folder``. Raises ExtraMissing, CertificateError."""
 
     def __init__(
         self, section: OidcSection, folder: Path, clock: Callable[[], float] = time.time
@@ -79,6 +80,7 @@ class Provider:
         self._folder = folder
         self._clock = clock
         self._tls = _tls_context(section, folder)
+        self._secret()
         self._metadata: Mapping[str, Any] = {}
         self._metadata_at = self._keys_at = -1e9
         self._keys: Any = None
@@ -132,9 +134,7 @@ class Provider:
             "client_id": section.client_id,
             "code_verifier": pending.verifier,
         }
-        path, headers = self._folder / section.secret_file, {"Accept": "application/json"}
-        with disk_errors(path, "read"):
-            secret = path.read_text(encoding="utf-8").strip()
+        headers, secret = {"Accept": "application/json"}, self._secret()
         methods = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         if "client_secret_basic" in methods:
             # RFC 6749, section 2.3.1: both are form-encoded before they are put together.
@@ -144,6 +144,15 @@ class Provider:
             form["client_secret"] = secret
         url = str(metadata["token_endpoint"])
         return await self._ask("POST", url, "takes no code", data=form, headers=headers)
+
+    def _secret(self) -> str:
+        """Returns the client's secret, read anew, since it may be replaced. Raises CertificateError."""
+        path = self._folder / self._section.secret_file
+        data = read_private(path, "client's secret", "a text file")
+        try:
+            return data.decode().strip()
+        except ValueError as error:
+            raise CertificateError(f"{path}: is no text; expected the client's secret") from error
 
     async def _claims(self, token: str, pending: PendingLogin) -> Mapping[str, Any]:
         """Returns the claims of an ID token whose signature, issuer, audience, times and nonce are right."""

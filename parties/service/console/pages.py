@@ -213,7 +213,7 @@ class _Pages:
             "order": order,
             "csrf": self._gate.csrf(request),
             "problem": problem,
-            "given": {"reason": "", "owner": "", "words": "", "heard": ()} | given,
+            "given": {"reason": "", "owner": "", "words": "", "heard": (), **given},
             **self._values(request, shown),
         }
         if order.name != APPROVE:
