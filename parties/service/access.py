@@ -112,7 +112,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may send what: ``clients`` and ``readers`` are SHA-256 fingerprints (hex) of certificates.
+    """Rights of certificates: ``clients`` and ``readers`` are SHA-256 fingerprints (hex).
 
     Attributes:
         roles: Roles of ``clients`` by the name in the certificate. Without any, all of them are approvers; otherwise

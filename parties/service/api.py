@@ -212,7 +212,10 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
         "reason": study.reason,
         "why": study.reason or waits_text(*waiting) or (worker.text if worker else ""),
         "pending": await pending_decisions(
-            study, service.name, service.admission, service.four_eyes.first.get(study.digest)
+            study,
+            service.name,
+            service.admission,
+            first=service.four_eyes.first.get(study.digest),
         ),
         "approved_first": service.four_eyes.first.get(study.digest),
         "waits": [wait.to_dict() for wait in waiting],

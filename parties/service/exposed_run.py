@@ -90,7 +90,7 @@ def _application(
         from parties.service.console.sign_in import admin_gate
         from parties.service.console.upstream import RunUpstream
 
-        gate = admin_gate(settings.admin, folder, access, board.rejected)
+        gate = admin_gate(settings.admin, folder, access, rejected=board.rejected)
         add_console(app, RunUpstream(folder), gate)
     return app
 

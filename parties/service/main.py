@@ -130,7 +130,7 @@ async def _admin_listening(service: Service, folder: Path) -> AsyncIterator[None
         from parties.service.console.sign_in import admin_gate
         from parties.service.console.upstream import ServiceUpstream
 
-        gate = admin_gate(admin, folder, access, _rejected)
+        gate = admin_gate(admin, folder, access, rejected=_rejected)
         add_console(app, ServiceUpstream(folder), gate)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
     await runner.setup()

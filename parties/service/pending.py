@@ -21,7 +21,7 @@ class Decision(StrEnum):
 
 
 async def pending_decisions(
-    study: StudyRecord, server: str, admission: AdmissionDesk, first: str | None = None
+    study: StudyRecord, server: str, admission: AdmissionDesk, *, first: str | None = None
 ) -> list[dict[str, object]]:
     """Returns the decisions on a study that wait for the operators of ``server``, each with a sentence.
 

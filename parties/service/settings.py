@@ -247,7 +247,7 @@ def _roles(value: object, key: str) -> dict[str, Role]:
 
 def _oidc(value: object) -> OidcSection:
     """Returns [admin.oidc]. Raises ConfigError."""
-    table = _table({"oidc": value}, "oidc", OidcSection, "admin.")
+    table = _table({"oidc": value}, "oidc", OidcSection, before="admin.")
     for item in fields(OidcSection):
         key = f"admin.oidc.{item.name}"
         needed = item.default is MISSING
@@ -265,7 +265,7 @@ def _oidc(value: object) -> OidcSection:
 
 
 def _table(
-    document: Mapping[str, object], name: str, section: type[Any], before: str = ""
+    document: Mapping[str, object], name: str, section: type[Any], *, before: str = ""
 ) -> dict[str, Any]:
     table, key = document.get(name, {}), f"{before}{name}"
     check(isinstance(table, Mapping), key, f"is no table; expected [{key}]")

@@ -45,8 +45,8 @@ class StudyQuery:
         return cls(
             _one_of(query, "state", ("", *FILTERS)),
             query.get("q", "")[:64].strip(),
-            _one_of(query, "sort", tuple(SORTS), "proposed"),
-            _one_of(query, "order", ("asc", "desc"), "asc") == "desc",
+            _one_of(query, "sort", tuple(SORTS), default="proposed"),
+            _one_of(query, "order", ("asc", "desc"), default="asc") == "desc",
             _number(query, "limit", low=1, high=MAX_LIMIT),
             _number(query, "offset", low=0, high=1 << 31) or 0,
         )
@@ -66,7 +66,9 @@ class StudyQuery:
         return found[self.offset : end], len(found)
 
 
-def _one_of(query: Mapping[str, str], key: str, known: tuple[str, ...], default: str = "") -> str:
+def _one_of(
+    query: Mapping[str, str], key: str, known: tuple[str, ...], *, default: str = ""
+) -> str:
     value = query.get(key, default)
     if value not in known:
         expected = ", ".join(one for one in known if one)

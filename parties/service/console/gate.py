@@ -57,8 +57,8 @@ class Gate:
     def csrf(self, request: web.Request) -> str:
         """Returns the token that forms of this reader carry, and of this session."""
         reader = self.principal(request)
-        whose = "" if reader is None else f"{reader.session} {reader.subject}"
-        return hmac.new(self._secret, whose.encode(), "sha256").hexdigest()
+        holder = "" if reader is None else f"{reader.session} {reader.subject}"
+        return hmac.new(self._secret, holder.encode(), "sha256").hexdigest()
 
     def credential(self, request: web.Request) -> str:
         """Returns the pass by which the admin API knows the reader; "" for the console's own user."""

@@ -259,8 +259,9 @@ class _Pages:
         else:
             taken = ("owner",) if order.asks_owner else ("digest", "reason")
             fields = {name: given[name] for name in taken if given.get(name)}
-        credential = self._gate.credential(request)
-        answer = await self._upstream.order(shown.key, order.name, fields, credential)
+        answer = await self._upstream.order(
+            shown.key, order.name, fields, credential=self._gate.credential(request)
+        )
         if answer.status == HTTPStatus.CONFLICT and order.name == APPROVE:
             return await again(problem=answer.text)
         if answer.status == HTTPStatus.FORBIDDEN:
@@ -278,13 +279,14 @@ class _Pages:
 
     async def ask_admission(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
-        return self._admission_page(request, shown, _applicant(request, shown), "")
+        return self._admission_page(request, shown, _applicant(request, shown), problem="")
 
     def _admission_page(
         self,
         request: web.Request,
         shown: DisplayedStudy,
         applicant: Mapping[str, Any],
+        *,
         problem: str,
     ) -> web.Response:
         return _page(
@@ -313,12 +315,15 @@ class _Pages:
                 valid_days=_CERTIFICATE_DAYS,
             )
         except (WrongWords, CertificateError) as error:
-            return self._admission_page(request, shown, applicant, str(error))
+            return self._admission_page(request, shown, applicant, problem=str(error))
         answer = await self._upstream.order(
-            shown.key, "admit", {"certificate": pem.decode()}, self._gate.credential(request)
+            shown.key,
+            "admit",
+            {"certificate": pem.decode()},
+            credential=self._gate.credential(request),
         )
         if not answer.taken:
-            return self._admission_page(request, shown, applicant, answer.text)
+            return self._admission_page(request, shown, applicant, problem=answer.text)
         raise web.HTTPSeeOther(f"{_study_path(shown.key)}?admitted={quote(owner.name, safe='')}")
 
     async def report(self, request: web.Request) -> web.StreamResponse:

@@ -120,7 +120,7 @@ class SignIn(Gate):
         value = base64.urlsafe_b64encode(self._tag(content) + content).decode()
         response = web.Response(status=303, headers={"Location": address})
         # Lax: the way back begins at the provider's site.
-        _set_cookie(response, LOGIN_COOKIE, value, _LOGIN_S, "Lax")
+        _set_cookie(response, LOGIN_COOKIE, value, age=_LOGIN_S, site="Lax")
         return response
 
     async def _callback(self, request: web.Request) -> web.StreamResponse:
@@ -137,8 +137,8 @@ class SignIn(Gate):
         logger.info("%s signed in as %s", principal.subject, principal.role)
         # A page of this site leads on: a strict cookie does not come along from the provider's.
         response = _page("signed_in.html", title="Signed in", to="/console/")
-        _set_cookie(response, SESSION_COOKIE, session, int(self._session_s), "Strict")
-        _set_cookie(response, LOGIN_COOKIE, "", 0, "Lax")
+        _set_cookie(response, SESSION_COOKIE, session, age=int(self._session_s), site="Strict")
+        _set_cookie(response, LOGIN_COOKIE, "", age=0, site="Lax")
         return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
@@ -146,7 +146,7 @@ class SignIn(Gate):
             raise web.HTTPForbidden(text="The form is not one of this console's.")
         self._sessions.pop(_hash(_cookie(request, SESSION_COOKIE)), None)
         response = _page("signed_in.html", title="Signed out", to="")
-        _set_cookie(response, SESSION_COOKIE, "", 0, "Strict")
+        _set_cookie(response, SESSION_COOKIE, "", age=0, site="Strict")
         return response
 
     def _pending(self, request: web.Request) -> PendingLogin:
@@ -203,7 +203,7 @@ def _cookie(request: web.Request, name: str) -> str:
     return jar[name].value if name in jar else ""
 
 
-def _set_cookie(response: web.Response, name: str, value: str, age: int, site: str) -> None:
+def _set_cookie(response: web.Response, name: str, value: str, *, age: int, site: str) -> None:
     response.set_cookie(
         name, value, max_age=age, path="/", secure=True, httponly=True, samesite=site
     )

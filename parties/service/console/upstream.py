@@ -90,7 +90,7 @@ class Upstream(Protocol):
         """Returns the study ``key``, or the only one; None if it is unknown."""
 
     async def order(
-        self, key: str, name: str, fields: Mapping[str, object], credential: str
+        self, key: str, name: str, fields: Mapping[str, object], *, credential: str
     ) -> CommandAnswer:
         """Sends the command ``name`` to the server, in the name of the holder of the pass ``credential``."""
 
@@ -137,10 +137,10 @@ class RunUpstream:
         )
 
     async def order(
-        self, key: str, name: str, fields: Mapping[str, object], credential: str
+        self, key: str, name: str, fields: Mapping[str, object], *, credential: str
     ) -> CommandAnswer:
         """See ``Upstream``."""
-        return await _post(self.folder, f"/{_quoted(name)}", fields, credential)
+        return await _post(self.folder, f"/{_quoted(name)}", fields, credential=credential)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
         """See ``Upstream``."""
@@ -209,11 +209,11 @@ class ServiceUpstream:
             return None
 
     async def order(
-        self, key: str, name: str, fields: Mapping[str, object], credential: str
+        self, key: str, name: str, fields: Mapping[str, object], *, credential: str
     ) -> CommandAnswer:
         """See ``Upstream``."""
         path = f"/studies/{_quoted(key)}/{_quoted(name)}"
-        return await _post(self.folder, path, fields, credential)
+        return await _post(self.folder, path, fields, credential=credential)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
         """See ``Upstream``. For a study that runs, changes of its process are included."""
@@ -242,7 +242,7 @@ async def _get(folder: Path, path: str) -> Document:
 
 
 async def _post(
-    folder: Path, path: str, fields: Mapping[str, object], credential: str
+    folder: Path, path: str, fields: Mapping[str, object], *, credential: str
 ) -> CommandAnswer:
     headers = {PASS_HEADER: credential} if credential else {}
     async with _request(folder, "POST", path, json_body=dict(fields), headers=headers) as response:
