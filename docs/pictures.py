@@ -95,13 +95,12 @@ def _study(session, blocks, service: Path, browser: Browser, running: list) -> N
 
 
 def _proposed(page: Page) -> None:
-    page.get_by_role("link", name="stays-2026").wait_for()
+    page.get_by_role("link", name="Look and approve").wait_for()
     save(page, "console-0-studies")
-    page.get_by_role("link", name="stays-2026").click()
-    page.get_by_role("link", name="Approve").click()
-    page.get_by_role("button").wait_for()
+    page.get_by_role("link", name="Look and approve").click()
+    page.get_by_role("button", name="Approve").wait_for()
     save(page, "console-1-approve")
-    page.go_back()
+    page.goto(page.url.removesuffix("/approve"))
 
 
 def _finished(page: Page, browser: Browser) -> None:

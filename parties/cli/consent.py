@@ -5,7 +5,7 @@ rows, which is for the screen of the table's owner.
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mechanisms.text_table import and_list
 from parties.config import PERSON, Config
@@ -13,9 +13,9 @@ from parties.foundation.untrusted_text import printable
 from parties.identity.join_documents import fingerprint_lines
 from parties.mpc.submission.preview import Preview
 from parties.session.study import Study
+from parties.session.study_text import count_text, names_text, owners_sentence, queries_sentence
 
 _WIDTH = 110
-_MOST_NAMES = 40
 
 
 def consent_text(study: Study, found: Preview, cost: Iterable[str]) -> str:
@@ -24,11 +24,11 @@ def consent_text(study: Study, found: Preview, cost: Iterable[str]) -> str:
     sentences = [
         f"You take part in the study {config.run.id}, as {found.client}, with {found.rows:,} rows of your own.",
         _columns(config),
-        _queries(study),
+        queries_sentence(study),
         _release(config),
         *cost,
         _servers(config),
-        _owners(config),
+        owners_sentence(config),
     ]
     lines = [line for each in sentences for line in textwrap.wrap(printable(each), _WIDTH)]
     words = [
@@ -48,20 +48,10 @@ def _columns(config: Config) -> str:
         else ""
     )
     return (
-        f"Of your table {_count(len(names), 'column')} may leave this machine: {_named(names)}; nothing else "
+        f"Of your table {count_text(len(names), 'column')} may leave this machine: {names_text(names)}; nothing else "
         f"does.{linked} "
         "What leaves is split into secret shares and sealed: no single server can read a value, two of them together "
         "could."
-    )
-
-
-def _queries(study: Study) -> str:
-    queries = [" with ".join(query) for query in study.workload.queries]
-    columns = max((len(query) for query in study.workload.queries), default=0)
-    rounds = study.config.run.rounds
-    return (
-        f"The servers count rows by up to {columns} columns at a time, with noise, in at most {rounds} rounds, for "
-        f"{_count(len(queries), 'query', 'queries')}: {_named(queries)}."
     )
 
 
@@ -82,23 +72,3 @@ def _release(config: Config) -> str:
 def _servers(config: Config) -> str:
     ends = and_list(f"{party.name} ({party.ingest.host})" for party in config.require_parties())
     return f"The servers are {ends}."
-
-
-def _owners(config: Config) -> str:
-    clients = config.clients
-    who = f", of {_named(clients.names)}" if clients.names else ""
-    until = f" They may come until {clients.closes}." if clients.closes else ""
-    return (
-        f"At least {_count(clients.minimum, 'data owner')} and at most {clients.expected} take part{who}, each with at "
-        f"most {clients.rows_per_client:,} rows.{until}"
-    )
-
-
-def _count(number: int, one: str, more: str = "") -> str:
-    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
-
-
-def _named(names: Sequence[str]) -> str:
-    if len(names) <= _MOST_NAMES:
-        return and_list(names)
-    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES:,} more"

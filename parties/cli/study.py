@@ -452,6 +452,8 @@ def _sentence(document: Mapping[str, Any]) -> str:
     missing = [server["name"] for server in document["servers"] if not server["approved"]]
     waits = document["state"] in ("proposed", "approved") and missing
     after = f"; not approved yet by {and_list(missing)}" if waits else ""
+    if first := document.get("approved_first"):
+        after += f"; {first} has approved, and a second approver is needed here"
     reason = f": {document['reason']}" if document["reason"] else ""
     return (
         f"{document['run']} ({document['digest'][:_SHORT]}) is {document['state']}{reason}{after}"

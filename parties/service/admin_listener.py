@@ -288,7 +288,8 @@ def _context(
     load_key(key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
+    # Where people may sign in, a browser needs no certificate: the application asks it for a session.
+    context.verify_mode = ssl.CERT_REQUIRED if section.oidc is None else ssl.CERT_OPTIONAL
     # A certificate that is in the file itself needs no issuer there.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     with _certificate_errors(str(ca)):

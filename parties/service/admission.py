@@ -134,6 +134,11 @@ class Applicants:
         self._expire()
         return tuple(sorted(self._known.values(), key=lambda each: each.first))
 
+    @property
+    def known(self) -> tuple[Applicant, ...]:
+        """Requests in memory, those that have expired since the last use among them."""
+        return tuple(self._known.values())
+
     def apply(self, request: AdmissionRequest, text: bytes, remote: str) -> Applicant:
         """Returns what became of a request, which is added if it is new. Raises TooManyApplicants, OtherName."""
         self._expire()
@@ -288,6 +293,15 @@ class AdmissionDesk:
         """Returns the requests for admission to a study. Raises StoreError."""
         async with self._lock:
             return await asyncio.to_thread(lambda: self._of(study).all())
+
+    async def waiting(self, study: StudyRecord) -> int:
+        """Returns the number of requests that nobody has decided; without a wait once the study's are in memory.
+
+        Raises StoreError.
+        """
+        known = self._applicants.get(study.digest)
+        found = await self.all(study) if known is None else known.known
+        return sum(each.state is ApplicantState.PENDING for each in found)
 
     async def admit(self, study: StudyRecord, certificate: str) -> Applicant:
         """Keeps an owner's certificate until it asks. Raises CertificateError, UnknownApplicant, StoreError."""

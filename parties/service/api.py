@@ -6,12 +6,9 @@ routes to ``service_application``. The layer below authorizes the clients. No se
 
 import asyncio
 import contextlib
-import pwd
-import socket
-import struct
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -24,27 +21,28 @@ from parties.config.diff import differences
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
 from parties.foundation.version import version_line
 from parties.identity.join_documents import fingerprint_words
-from parties.identity.tls import peer_name, peer_subject
 from parties.identity.typed_words import WrongWords, read_words
 from parties.observability.events import OnRejection, ignore_rejection
 from parties.observability.failure_causes import Cause, Obstacle
 from parties.service import api_forms as forms
+from parties.service.access import Access, authorization, principal_of
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.admission import ApplicantState, UnknownApplicant
 from parties.service.collection import CollectionRefused
 from parties.service.events import Actor
+from parties.service.four_eyes import ApprovalRefused
 from parties.service.http_answers import error_response, event_stream, json_answer, send_event
 from parties.service.key_changes import KeyRefused
 from parties.service.known_studies import UnknownStudy
 from parties.service.log_api import LOG_QUERY, log_page
 from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
+from parties.service.pending import pending_decisions, wrong_study_text
 from parties.service.process_info import folder_dict, process_dict
 from parties.service.routes import BODY, Route, Text, add_routes, openapi_document
 from parties.service.run_api import (
     METRICS,
     RUN_EVENTS,
-    fingerprint_allowlist,
     json_errors,
     same_site_only,
 )
@@ -52,6 +50,8 @@ from parties.service.service import Service, WrongStudyState
 from parties.service.status_client import get_document, versioned
 from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState, utc_now
 from parties.service.study_intake import MAX_DOCUMENT_BYTES, ProposalRefused
+from parties.service.study_list import LIST_QUERY, StudyQuery, WrongQuery
+from parties.service.study_summary import summary_document
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("service_closing", asyncio.Event)
@@ -62,7 +62,6 @@ _LEAST_DIGITS = 32
 _WORKER_S = 10.0
 _PAUSE_S = 0.25
 _KEEP_ALIVE_S = 15.0
-_PEER_CREDENTIALS = struct.Struct("3i")
 TITLE = "Syncret: a service of studies"
 EVENTS = Text("text/event-stream", "Events `status`, each with a ServiceStatus")
 BUNDLE_FILE = Text("application/zip", "The file that `syncret bundle` makes")
@@ -78,15 +77,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def service_application(
     service: Service,
-    clients: Collection[str] = (),
+    access: Access | None = None,
     rejected: OnRejection = ignore_rejection,
-    *,
-    readers: Collection[str] = (),
 ) -> web.Application:
-    """Returns the API of ``service``. ``clients`` and ``readers`` have access over TLS; others are ``rejected``."""
+    """Returns the API of ``service``. Those whom ``access`` does not have are ``rejected``."""
     middlewares = [
         json_errors,
-        fingerprint_allowlist(clients, rejected, readers),
+        authorization(access or Access(), rejected),
         same_site_only,
         _refusal_errors,
     ]
@@ -108,16 +105,16 @@ def _routes() -> list[Route]:
     get, post = partial(Route, "GET"), partial(Route, "POST")
     command = partial(Route, "POST", answer=forms.CommandTaken, status=202)
     study, confirm = "/studies/{id}", "/servers/{name}/confirm"
-    state = (("state", "Only studies in this state."),)
     return [
         get("/status", _status, "This server, the two others, and recent studies.", forms.ServiceStatus),
         get("/events", _events, "The status after every change.", EVENTS),
         get("/metrics", _metrics, "Metrics of the service and its studies.", METRICS),
         get("/healthz", _healthz, "200 while its event loop runs.", forms.Health),
         get("/readyz", _readyz, "200 while its ports are open.", forms.Readiness),
-        get("/studies", _studies, "The studies.", forms.Studies, query=state),
+        get("/studies", _studies, "The studies.", forms.Studies, query=LIST_QUERY),
         post("/studies", _propose, "Proposes a study.", forms.StudySummary, forms.StudyProposal, 201),
         get(study, _study, "One study, with its history.", forms.StudyDetails),
+        get(f"{study}/summary", _summary, "The study in sentences.", forms.StudySentences),
         post(f"{study}/approve", _approve, "Approves it, by digest or words.", forms.StudySummary, forms.Approval),
         post(f"{study}/cancel", _cancel, "Ends it for good.", forms.StudySummary, forms.Cancellation),
         get(f"{study}/requests", _requests, "Owners that ask to be admitted.", forms.Applicants),
@@ -156,9 +153,12 @@ async def _refusal_errors(request: web.Request, handler: Handler) -> web.StreamR
     except WrongWords as error:
         what, _, expected = str(error).partition("; expected ")
         return error_response(HTTPStatus.CONFLICT, what, expected)
+    except WrongQuery as error:
+        what, _, expected = str(error).partition("; expected ")
+        return error_response(HTTPStatus.BAD_REQUEST, what, expected)
     except (UnknownStudy, UnknownApplicant) as error:
         return error_response(HTTPStatus.NOT_FOUND, str(error), "one of those that are listed")
-    except (WrongStudyState, CollectionRefused, KeyRefused) as error:
+    except (WrongStudyState, ApprovalRefused, CollectionRefused, KeyRefused) as error:
         what, _, expected = str(error).partition("; expected ")
         return error_response(HTTPStatus.CONFLICT, what, expected)
     except ProposalRefused as error:
@@ -223,6 +223,13 @@ async def _study_document(service: Service, study: StudyRecord) -> dict[str, obj
         "state": study.state.value,
         "reason": study.reason,
         "why": study.reason or waits_text(*waiting) or (worker.text if worker else ""),
+        "pending": await pending_decisions(
+            study,
+            service.name,
+            service.admission,
+            first=service.four_eyes.first.get(study.digest),
+        ),
+        "approved_first": service.four_eyes.first.get(study.digest),
         "waits": [wait.to_dict() for wait in waiting],
         "turn": study.turn,
         "proposer": study.proposer,
@@ -397,14 +404,16 @@ def _status_of(folder: Path) -> Mapping[str, Any] | None:
 
 
 async def _studies(request: web.Request) -> web.Response:
-    service, state = request.app[SERVICE], request.query.get("state")
-    if state is not None and state not in [item.value for item in StudyState]:
-        expected = ", ".join(item.value for item in StudyState)
-        return error_response(
-            HTTPStatus.BAD_REQUEST, f"no state is called {state[:40]!r}", expected
-        )
-    chosen = [study for study in _in_order(service) if state in (None, study.state.value)]
-    return json_answer({"studies": [await _study_document(service, study) for study in chosen]})
+    service = request.app[SERVICE]
+    chosen, total = StudyQuery.of(request.query).select(service.studies.values())
+    listed = [await _study_document(service, study) for study in chosen]
+    return json_answer({"studies": listed, "total": total})
+
+
+async def _summary(request: web.Request) -> web.Response:
+    service = request.app[SERVICE]
+    study = service.studies.find(request.match_info["id"])
+    return json_answer(await summary_document(service.studies, study, service.name))
 
 
 async def _study(request: web.Request) -> web.Response:
@@ -459,20 +468,9 @@ async def _wait_for_change(closing: asyncio.Event, changed: Awaitable[int]) -> N
 
 
 def actor(request: web.Request) -> Actor:
-    """Returns the requester: by the client certificate, or as the system's user at the socket's other end."""
-    transport = request.transport
-    certificate = transport.get_extra_info("ssl_object") if transport is not None else None
-    if certificate is not None:
-        return Actor(f"operator {peer_name(certificate)}", peer_subject(certificate))
-    connection = transport.get_extra_info("socket") if transport is not None else None
-    option = getattr(socket, "SO_PEERCRED", None)
-    if connection is None or option is None or connection.family != socket.AF_UNIX:
-        return Actor("operator")
-    data = connection.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size)
-    _, uid, _ = _PEER_CREDENTIALS.unpack(data)
-    with contextlib.suppress(KeyError):
-        return Actor(f"operator {pwd.getpwuid(uid).pw_name}", f"unix uid {uid}")
-    return Actor(f"operator {uid}", f"unix uid {uid}")
+    """Returns the requester, as in the event log."""
+    principal = principal_of(request)
+    return Actor(principal.actor, principal.identity or principal.subject)
 
 
 async def _propose(request: web.Request) -> web.Response:
@@ -483,14 +481,16 @@ async def _propose(request: web.Request) -> web.Response:
 
 
 async def _approve(request: web.Request) -> web.Response:
-    service = request.app[SERVICE]
+    service, heard = request.app[SERVICE], request[BODY]["heard"]
     study = service.studies.find(request.match_info["id"])
+    names = [server.name for server in service.identity.servers]
+    if not all(name in names for name in heard):
+        raise ProposalRefused("heard is not a list of servers' names")
     given = read_words(request[BODY]["digest"])
     digits = len(given) >= _LEAST_DIGITS and study.digest.startswith(given)
     if not digits and given != fingerprint_words(study.digest):
-        text = "the digest or the words that were given are not this study's"
-        return error_response(HTTPStatus.CONFLICT, text, "all 64 digits of it, or its twelve words")
-    study = await service.approve(study.digest, actor(request))
+        raise WrongWords(wrong_study_text(given, service.studies.values()))
+    study = await service.approve(study.digest, actor(request), heard=tuple(heard))
     return json_answer(await _study_document(service, study))
 
 

@@ -34,6 +34,9 @@ class Approval(Struct, forbid_unknown_fields=True):
     """The word of an operator that it has compared with the two others."""
 
     digest: Annotated[str, Meta(description="All 64 digits of the digest, or its twelve words.")]
+    heard: Annotated[
+        list[str], Meta(description="Servers whose operators read out the same words.")
+    ] = []
 
 
 class Cancellation(Struct, forbid_unknown_fields=True):
@@ -376,6 +379,13 @@ class StudyProcess(TypedDict):
     next_try_s: float | None
 
 
+class PendingDecision(TypedDict):
+    """Decision on a study that waits for this server's operators."""
+
+    decision: Literal["approve", "retry", "admit"]
+    text: str
+
+
 class StudySummary(TypedDict):
     """Study in short; figures of a configuration that this version cannot read are null.
 
@@ -406,6 +416,8 @@ class StudySummary(TypedDict):
     folder: str
     process: StudyProcess | None
     orders: list[Literal["approve", "cancel", "collect"]]
+    pending: list[PendingDecision]
+    approved_first: str | None
 
 
 class ApplicantFacts(TypedDict):
@@ -467,9 +479,27 @@ class StudyDetails(StudySummary):
 
 
 class Studies(TypedDict):
-    """Studies, in the order of their proposals."""
+    """Studies of a page, and the number of those on all pages."""
 
     studies: list[StudySummary]
+    total: int
+
+
+class PreviousStudy(TypedDict):
+    """Study that this server has approved before, and its differences from another one."""
+
+    digest: str
+    run: str
+    state: StudyState
+    proposed_at: str
+    differences: list[KeyDifference]
+
+
+class StudySentences(TypedDict):
+    """Study in sentences; none where this version cannot read its configuration."""
+
+    sentences: list[str]
+    previous: PreviousStudy | None
 
 
 class CollectionState(TypedDict):

@@ -26,6 +26,7 @@ class EventName(enum.StrEnum):
     SERVICE_BLOCKED = "service.blocked"
     STUDY_PROPOSED = "study.proposed"
     STUDY_APPROVED = "study.approved"
+    STUDY_APPROVED_FIRST = "study.approved-first"
     STUDY_QUEUED = "study.queued"
     STUDY_STARTED = "study.started"
     STUDY_WAITING = "study.waiting"

@@ -6,6 +6,7 @@ All values here are public.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from parties.observability.events import Event, StepTracer
 from parties.observability.status import Phase, RunStatus
 from parties.observability.traces import trace_steps
 from parties.service import admin_listener
+from parties.service.access import Access, Passes
 from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
 from parties.service.events import service_events
 from parties.service.expiry import CertificateWatch, admin_certificates, run_certificates
@@ -56,7 +58,8 @@ async def with_admin_api(
         service_events(),
     )
     board.sources.certificates = lambda: [end.to_dict() for end in watch.all()]
-    network = _NetworkApi(board, folder, orders)
+    passes = Passes()
+    network = _NetworkApi(board, folder, orders, passes)
 
     async def apply(found: Settings) -> None:
         await asyncio.to_thread(network.apply, found.admin)
@@ -67,7 +70,9 @@ async def with_admin_api(
         stack.callback(network.close)
         # The port is opened before anybody hears that the server answers.
         network.apply(settings.current.admin)
-        stack.enter_context(admin_thread(partial(run_application, board, orders), listening))
+        # The console sends its readers' requests by the socket, with passes of this process.
+        local = partial(run_application, board, orders, Access(passes=passes))
+        stack.enter_context(admin_thread(local, listening))
         tracer = stack.enter_context(trace_steps(board, settings.current.traces.endpoint))
         beating = asyncio.create_task(_heartbeat(board))
         stack.callback(beating.cancel)
@@ -79,7 +84,10 @@ async def with_admin_api(
 class _NetworkApi:
     """API of a server over HTTPS, with the console, as [admin] has it; a reload replaces all of it."""
 
-    def __init__(self, board: RunStatus, folder: Path, orders: CommandHandlers) -> None:
+    def __init__(
+        self, board: RunStatus, folder: Path, orders: CommandHandlers, passes: Passes
+    ) -> None:
+        self._passes = passes
         self._board = board
         self._folder = folder
         self._orders = orders
@@ -95,7 +103,10 @@ class _NetworkApi:
         )
         opened = contextlib.ExitStack()
         if found:
-            made = partial(_application, self._board, self._folder, self._orders, admin)
+            access = replace(admin.access(), passes=self._passes)
+            made = partial(
+                _application, self._board, self._folder, self._orders, admin=admin, access=access
+            )
             opened.enter_context(admin_thread(made, found))
         self.close()
         self._open, self._address = opened, admin.address
@@ -120,16 +131,22 @@ def _recording_end(board: RunStatus) -> Iterator[None]:
 
 
 def _application(
-    board: RunStatus, folder: Path, orders: CommandHandlers, admin: AdminSection
+    board: RunStatus,
+    folder: Path,
+    orders: CommandHandlers,
+    *,
+    admin: AdminSection,
+    access: Access,
 ) -> web.Application:
     """Returns the admin API with the console, for the network."""
     # Local import: templates take a while to import, and most servers are used by their sockets.
-    from parties.service.console.gate import Gate
     from parties.service.console.pages import add_console
+    from parties.service.console.sign_in import admin_gate
     from parties.service.console.upstream import RunUpstream
 
-    app = run_application(board, orders, admin.fingerprints, admin.reading)
-    add_console(app, RunUpstream(folder), Gate())
+    app = run_application(board, orders, access)
+    gate = admin_gate(admin, folder, access, rejected=board.rejected)
+    add_console(app, RunUpstream(folder), gate)
     return app
 
 

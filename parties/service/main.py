@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -22,6 +22,7 @@ from parties.foundation.errors import OutsideKeyError, StoreError
 from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
 from parties.service import admin_listener
+from parties.service.access import Access, Passes
 from parties.service.admin_listener import SOCKET_NAME, AdminListener, listen_unix
 from parties.service.api import service_application
 from parties.service.database import open_service_database
@@ -144,10 +145,11 @@ async def _admin_listening(
     service: Service, folder: Path, settings: LiveSettings
 ) -> AsyncIterator[None]:
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
-    path, network = folder / SOCKET_NAME, _NetworkApi(service, folder)
-    runner = web.AppRunner(
-        service_application(service), access_log=None, shutdown_timeout=_LINGER_S
-    )
+    path, passes = folder / SOCKET_NAME, Passes()
+    network = _NetworkApi(service, folder, passes)
+    # The console sends its readers' requests by the socket, with passes of this process.
+    app = service_application(service, Access(passes=passes), network.rejected)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
     await runner.setup()
 
     async def apply(found: Settings) -> None:
@@ -169,7 +171,8 @@ async def _admin_listening(
 class _NetworkApi:
     """API of ``service`` over HTTPS, with the console, as [admin] has it; a reload replaces all of it."""
 
-    def __init__(self, service: Service, folder: Path) -> None:
+    def __init__(self, service: Service, folder: Path, passes: Passes) -> None:
+        self._passes = passes
         self._service = service
         self._folder = folder
         self._runner: web.AppRunner | None = None
@@ -180,29 +183,31 @@ class _NetworkApi:
         """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
         bound = self._listening if admin.address == self._address else None
         found = admin_listener.admin_listeners(
-            self._folder, admin, self._rejected, None if bound is None else bound.socket
+            self._folder, admin, self.rejected, None if bound is None else bound.socket
         )
         runner = await self._started(admin, found[0]) if found else None
         await self.close()
+        self._service.four_eyes.required = admin.four_eyes
         self._runner, self._address = runner, admin.address
         self._listening = found[0] if found else None
 
     async def _started(self, admin: AdminSection, listening: AdminListener) -> web.AppRunner:
         # Local import: templates take a while to import, and most services are used by their sockets.
-        from parties.service.console.gate import Gate
         from parties.service.console.pages import add_console
+        from parties.service.console.sign_in import admin_gate
         from parties.service.console.upstream import ServiceUpstream
 
-        app = service_application(
-            self._service, admin.fingerprints, self._rejected, readers=admin.reading
-        )
-        add_console(app, ServiceUpstream(self._folder), Gate())
+        access = replace(admin.access(), passes=self._passes)
+        app = service_application(self._service, access, self.rejected)
+        gate = admin_gate(admin, self._folder, access, rejected=self.rejected)
+        add_console(app, ServiceUpstream(self._folder), gate)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
         await runner.setup()
         await web.SockSite(runner, listening.socket, ssl_context=listening.context).start()
         return runner
 
-    def _rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
+    def rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
+        """Reports a request or a connection that was refused."""
         said = {"port": "admin", "reason": reason, **fields}
         self._service.events.event(EventName.CONNECTION_REFUSED, text, **said)
 

@@ -2,28 +2,27 @@
 
 ``_routes`` has them, below /v1 but for /metrics, /healthz and /readyz (`parties.service.routes`).
 Other modules add routes to ``run_application``. Errors are JSON: {"error": {"what", "expected"}}. The layer below
-authorizes the clients: by the folder of the socket (`parties.service.admin_listener`), or by TLS and the fingerprints
-in [admin]. Requests that a browser sends for a page of another site are refused. No secret value is shown.
+authorizes the clients: by the folder of the socket (`parties.service.admin_listener`), or by TLS and [admin]; each has
+a role (`parties.service.access`). Requests that a browser sends for a page of another site are refused. No secret value
+is shown.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
 from parties.config import NAME_PATTERN
 from parties.foundation.errors import StoreError
-from parties.observability.events import OnRejection, Rejection
 from parties.observability.status import ACCEPTING_PHASES, END_PHASES, RunStatus
 from parties.service import api_forms as forms
+from parties.service.access import READ_METHODS, Access, authorization
 from parties.service.http_answers import error_response, event_stream, json_answer, send_event
 from parties.service.process_info import process_dict
 from parties.service.routes import BODY, OPENAPI, Route, Text, add_routes, openapi_document
@@ -40,7 +39,6 @@ _PAUSE_S = 0.25
 """Minimum interval between two events, in seconds."""
 _KEEP_ALIVE_S = 15.0
 _MAX_LISTENERS = 64
-_READ_METHODS = ("GET", "HEAD")
 CLOSING: web.AppKey[asyncio.Event] = web.AppKey("closing", asyncio.Event)
 TITLE = "Syncret: the server of one study"
 METRICS = Text("text/plain", "Metrics in Prometheus's format, or OpenMetrics where it is accepted")
@@ -66,13 +64,12 @@ class CommandHandlers:
 def run_application(
     board: RunStatus,
     orders: CommandHandlers,
-    clients: Collection[str] = (),
-    readers: Collection[str] = (),
+    access: Access | None = None,
 ) -> web.Application:
-    """Returns the API of the server with run status ``board``; for the lists see ``fingerprint_allowlist``."""
+    """Returns the API of the server with run status ``board``; without ``access`` it is for the folder's users."""
     middlewares = [
         json_errors,
-        fingerprint_allowlist(clients, board.rejected, readers),
+        authorization(access or Access(), board.rejected),
         same_site_only,
     ]
     app = web.Application(middlewares=middlewares, client_max_size=_BODY_BYTES)
@@ -246,43 +243,10 @@ async def json_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return error_response(500, "the server failed", "nothing else; its log shows where")
 
 
-def fingerprint_allowlist(
-    clients: Collection[str], rejected: OnRejection, readers: Collection[str] = ()
-) -> Middleware:
-    """Restricts TLS clients to certificates with these SHA-256 fingerprints (hex); the folder guards a Unix socket.
-
-    ``readers`` may only send GET and HEAD requests.
-    """
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        connection = None
-        if request.transport is not None:
-            connection = request.transport.get_extra_info("ssl_object")
-        if connection is not None:
-            certificate = connection.getpeercert(binary_form=True) or b""
-            fingerprint = hashlib.sha256(certificate).hexdigest()
-            looks = fingerprint in readers and request.method in _READ_METHODS
-            if fingerprint not in clients and not looks:
-                known = fingerprint in readers
-                what = "that may look, and order nothing" if known else "that is not listed"
-                text = f"admin: a certificate {what}: SHA-256 {fingerprint}"
-                reason = Rejection.FORBIDDEN if known else Rejection.UNKNOWN_PEER
-                rejected(reason, text, remote=request.remote, status=403)
-                response = error_response(
-                    403, text, "one of admin.clients in the server's settings.toml"
-                )
-                response.force_close()
-                return response
-        return await handler(request)
-
-    return check
-
-
 @web.middleware
 async def same_site_only(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuses writes for pages of another site, whose requests a browser sends with the operator's certificate."""
-    if request.method not in _READ_METHODS and _is_foreign(request):
+    if request.method not in READ_METHODS and _is_foreign(request):
         return error_response(
             403, "the request comes from another site's page", "one of this server's"
         )

@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mechanisms.text_table import and_list
 from parties.config import Address
 from parties.foundation.errors import ConfigError, PartyError
 from parties.network.port_sharing import study_sni_name
@@ -29,6 +30,7 @@ from parties.service.closed_studies import ClosedStudies, server_files
 from parties.service.collection import ResultCollection
 from parties.service.events import EventName
 from parties.service.expiry import CertificateWatch, service_certificates
+from parties.service.four_eyes import FourEyes
 from parties.service.identity import ServiceIdentity
 from parties.service.key_changes import KeyChanges
 from parties.service.known_studies import KnownStudies
@@ -69,6 +71,7 @@ class Service:
         key_changes: Replacements of keys and certificates, this server's and the others'.
         certificates: Ends of its certificates.
         deliveries: Source of the states of its notifications (`parties.service.notify`), as JSON values.
+        four_eyes: First approvals, where two are required.
         collection: Collections of finished studies' whole results.
     """
 
@@ -120,6 +123,7 @@ class Service:
         self._peer_server = PeerServer(identity, self.answers)
         self._closed_studies = ClosedStudies(identity, self.studies, register)
         self.collection = ResultCollection(self.studies)
+        self.four_eyes = FourEyes(self.studies)
         self.admission = AdmissionDesk(
             self.studies, lambda study: server_files(self.studies, study, identity.pid)
         )
@@ -160,6 +164,7 @@ class Service:
     async def __aenter__(self) -> Self:
         """Opens the ports and starts the active studies. Raises ConfigError, CertificateError, StoreError."""
         await self.studies.load()
+        await self.four_eyes.load()
         await asyncio.to_thread(remove_unfinished, self.identity)
         self._deletion.resume()
         own = self.identity.own
@@ -262,10 +267,12 @@ class Service:
             self.fetcher.refused.pop(digest, None)
             return self.studies[digest]
 
-    async def approve(self, digest: str, actor: str) -> StudyRecord:
+    async def approve(self, digest: str, actor: str, heard: Sequence[str] = ()) -> StudyRecord:
         """Approves a study at this server, or another attempt of one that has failed.
 
-        A study that this server has approved, and that goes on or is finished, stays as it is. Raises WrongStudyState.
+        ``heard`` are the servers whose operators read out the same words. A study that this server has approved, and
+        that goes on or is finished, stays as it is; so does one that needs a second approver. Raises WrongStudyState,
+        ApprovalRefused.
         """
         async with self.studies.lock:
             study = self.studies.require(digest)
@@ -278,8 +285,12 @@ class Service:
             approvals = study.approvals | {self.name}
             if study.state is StudyState.PROPOSED:
                 await self._check_keys(study)
+            if self.four_eyes.required and not await self.four_eyes.is_second(study, actor):
+                return study
+            self.four_eyes.first.pop(digest, None)
             study = replace(study, state=StudyState.APPROVED, reason="", approvals=approvals)
-            entry = StudyEvent(utc_now(), digest, actor, EventName.STUDY_APPROVED, "here")
+            said = f"here; the same words heard of {and_list(heard)}" if heard else "here"
+            entry = StudyEvent(utc_now(), digest, actor, EventName.STUDY_APPROVED, said)
             return await self.studies.change(study, entry)
 
     async def _check_keys(self, study: StudyRecord) -> None:

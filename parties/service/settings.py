@@ -3,13 +3,15 @@
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from parties.config import Address
 from parties.config.limits import check, check_number
 from parties.foundation.errors import ConfigError
+from parties.service.access import Access, Role
 from parties.service.events import NOTICES
 from parties.storage.files import disk_errors
 
@@ -41,12 +43,76 @@ class KeepSection:
 
 
 @dataclass(frozen=True, slots=True)
+class OidcSection:
+    """[admin.oidc]: identity provider by which browsers without a certificate sign in to the console.
+
+    Attributes:
+        issuer: The provider's issuer, exactly as in its metadata; over TLS, or on this host.
+        client_id: Name of this console at the provider.
+        secret_file: File with the client's secret.
+        url: Address at which browsers find the admin port, such as https://alpha.example.org:7444.
+        roles: Role by value of the claim ``role_claim``; the highest one counts, and none is no access.
+        subject_claim: Claim that names a person for good, and that this person cannot change.
+        scope: Scopes to ask for; the provider may need more of them to give the claims.
+        session_hours: Time after which a reader signs in again.
+        ca: PEM file with the issuers of the provider's certificate, if this host does not know them.
+    """
+
+    issuer: str
+    client_id: str
+    secret_file: str
+    url: str
+    roles: Mapping[str, Role]
+    role_claim: str = "groups"
+    subject_claim: str = "sub"
+    scope: str = "openid"
+    session_hours: float = 8.0
+    ca: str | None = None
+
+    def __post_init__(self) -> None:
+        wanted = "expected an address over TLS, such as https://login.example.org/realms/hospital"
+        ok = is_safe_url(self.issuer) and not set("?#") & set(self.issuer)
+        check(ok, "admin.oidc.issuer", f"is {self.issuer!r}; {wanted}")
+        ok = is_safe_url(self.url) and urlsplit(self.url).path in ("", "/")
+        wanted = "expected the admin port's address, such as https://alpha.example.org:7444"
+        check(ok, "admin.oidc.url", f"is {self.url!r}; {wanted}")
+        scopes = self.scope.split()
+        check("openid" in scopes, "admin.oidc.scope", f"is {self.scope!r}; expected openid in it")
+        check(bool(self.roles), "admin.oidc.roles", "is empty; expected roles by the claim's value")
+        check_number("admin.oidc.session_hours", self.session_hours, low=0.1, high=168)
+
+    @property
+    def callback(self) -> str:
+        """Address of the console to which the provider sends browsers back."""
+        return f"{self.url.rstrip('/')}/console/callback"
+
+
+def is_safe_url(url: str) -> bool:
+    """Returns true for an address over TLS, or of this host."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        return False
+    if parts.username is not None or not host:
+        return False
+    return parts.scheme == "https" or (
+        parts.scheme == "http" and host in ("127.0.0.1", "::1", "localhost")
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AdminSection:
     """[admin]: ``address`` of the admin API over HTTPS; None: not on the network.
 
     Attributes:
         clients: SHA-256 fingerprints (hex, with colons as in openssl or without) of certificates with full access.
         readers: Fingerprints of certificates with read access, such as Prometheus's.
+        roles: Role of each client by the name in its certificate: viewer, operator or approver. Without the table every
+            client is an approver; with it, one that it lacks is a viewer.
+        oidc: Identity provider for browsers without a certificate; None: certificates alone.
+        four_eyes: Two approvers have to approve a study here, and neither may have proposed it.
         ca: PEM file with the issuers of these certificates, or with the certificates themselves.
 
     File names are relative to the server's folder; `syncret certs operator` makes the files.
@@ -58,6 +124,9 @@ class AdminSection:
     cert: str = "admin/admin.crt"
     key: str = "admin/admin.key"
     ca: str = "admin/operators.pem"
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    four_eyes: bool = False
+    oidc: OidcSection | None = None
 
     def __post_init__(self) -> None:
         if self.address is not None:
@@ -67,10 +136,18 @@ class AdminSection:
                 text = f"is {self.address!r}; expected host:port, such as 127.0.0.1:7444"
                 raise ConfigError("", "admin.address", text) from error
             wanted = "expected the fingerprints of the certificates that may ask, or readers"
-            check(bool(self.clients or self.readers), "admin.clients", f"is empty; {wanted}")
+            check(
+                bool(self.clients or self.readers or self.oidc),
+                "admin.clients",
+                f"is empty; {wanted}",
+            )
         for name in _FINGERPRINTS:
             for one in getattr(self, name):
                 _check_fingerprint(f"admin.{name}", one)
+
+    def access(self) -> Access:
+        """Returns the access to the admin API."""
+        return Access(self.fingerprints, self.reading, self.roles, sign_in=self.oidc is not None)
 
     @property
     def fingerprints(self) -> frozenset[str]:
@@ -204,10 +281,18 @@ def settings_of(document: Mapping[str, object]) -> Settings:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         check(number, f"keep.{key}", f"is {value!r}; expected a number of days")
     admin = _table(document, "admin", AdminSection)
-    for key, value in admin.items():
+    for key, value in list(admin.items()):
         if key in _FINGERPRINTS:
             texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
             check(texts, f"admin.{key}", f"is {value!r}; expected a list of fingerprints")
+        elif key == "roles":
+            admin[key] = _roles(value, "admin.roles")
+        elif key == "oidc":
+            admin[key] = _oidc(value)
+        elif key == "four_eyes":
+            check(
+                isinstance(value, bool), "admin.four_eyes", f"is {value!r}; expected true or false"
+            )
         else:
             check(isinstance(value, str), f"admin.{key}", f"is {value!r}; expected text")
     admin |= {key: tuple(admin.get(key, ())) for key in _FINGERPRINTS}
@@ -234,11 +319,42 @@ def _notify(document: Mapping[str, object]) -> NotifySection:
     return NotifySection(**notify)
 
 
-def _table(document: Mapping[str, object], name: str, section: type[Any]) -> dict[str, Any]:
-    table = document.get(name, {})
-    check(isinstance(table, Mapping), name, f"is no table; expected [{name}]")
+def _roles(value: object, key: str) -> dict[str, Role]:
+    """Returns the roles of a table. Raises ConfigError."""
+    names = [role.value for role in Role]
+    check(isinstance(value, Mapping), key, f"is no table; expected names with {' or '.join(names)}")
+    table = value if isinstance(value, Mapping) else {}
+    for name, role in table.items():
+        check(role in names, f"{key}.{name}", f"is {role!r}; expected {' or '.join(names)}")
+    return {str(name): Role(role) for name, role in table.items()}
+
+
+def _oidc(value: object) -> OidcSection:
+    """Returns [admin.oidc]. Raises ConfigError."""
+    table = _table({"oidc": value}, "oidc", OidcSection, before="admin.")
+    for item in fields(OidcSection):
+        key = f"admin.oidc.{item.name}"
+        needed = item.default is MISSING
+        check(
+            item.name in table or not needed, key, "is missing; expected it, as in docs/console.md"
+        )
+        if item.name in table and item.name not in ("roles", "session_hours"):
+            text = table[item.name]
+            check(isinstance(text, str) and bool(text), key, f"is {text!r}; expected text")
+    table["roles"] = _roles(table["roles"], "admin.oidc.roles")
+    hours = table.get("session_hours", 8.0)
+    number = isinstance(hours, int | float) and not isinstance(hours, bool)
+    check(number, "admin.oidc.session_hours", f"is {hours!r}; expected a number of hours")
+    return OidcSection(**table)
+
+
+def _table(
+    document: Mapping[str, object], name: str, section: type[Any], *, before: str = ""
+) -> dict[str, Any]:
+    table, key = document.get(name, {}), f"{before}{name}"
+    check(isinstance(table, Mapping), key, f"is no table; expected [{key}]")
     values = dict(table) if isinstance(table, Mapping) else {}
-    _check_keys(values, [item.name for item in fields(section)], f"{name}.")
+    _check_keys(values, [item.name for item in fields(section)], f"{key}.")
     return values
 
 

@@ -8,7 +8,7 @@ import datetime
 import enum
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -217,11 +217,15 @@ class StudyRepository:
             fields = entry.logged(study, state)
             self._log.append(connection, {**fields, "at": at, "event": entry.what})
 
-    def entries(self, digest: str | None = None, limit: int = 100) -> list[StudyEvent]:
-        """Returns the latest events of one study or of all, the oldest first."""
+    def entries(
+        self, digest: str | None = None, limit: int = 100, words: Collection[str] = ()
+    ) -> list[StudyEvent]:
+        """Returns the latest events of one study or of all, the oldest first; with ``words``, those of these alone."""
         query = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
         if digest is not None:
             query = query.where(EVENTS.c.digest == digest)
+        if words:
+            query = query.where(EVENTS.c.what.in_(words))
         with self._transaction() as connection:
             rows = connection.execute(query).mappings().all()
         return [

@@ -262,7 +262,7 @@ def test_console_answers_bad_requests_with_a_page_and_shows_no_other_study(serve
     assert server.ask(HERE, "DELETE", cookie=own)[0].status == 405
 
 
-def test_page_values_puts_owners_with_a_problem_first_and_cuts_the_list() -> None:
+def test_page_values_of_many_owners_show_those_with_a_problem() -> None:
     board = RunStatus(about())
     board.sources.owners = lambda: [
         *(ParticipantStatus(f"o{i}", ParticipantState.COUNTED) for i in range(600)),
@@ -271,7 +271,7 @@ def test_page_values_puts_owners_with_a_problem_first_and_cuts_the_list() -> Non
     values = page_values(DisplayedStudy("stays", "stays", Path(), (), False, board.status()))
     assert isinstance(values["shown_owners"], list)
     assert values["shown_owners"][0]["name"] == "z"
-    assert (len(values["shown_owners"]), values["more_owners"]) == (500, 101)
+    assert (len(values["shown_owners"]), values["chosen_owners"]) == (1, 1)
 
 
 def test_page_values_say_who_asks_and_who_does_not_yet() -> None:
@@ -355,6 +355,22 @@ def test_page_shows_what_happens_as_it_happens(browser: playwright.Browser, serv
         assert "1 of 4 rounds done" in page.get_by_role("status").inner_text()
         # What the reader has opened stays open.
         assert page.get_by_text("Words of the configuration").is_visible()
+
+
+@needs_browser
+def test_page_has_times_in_the_readers_zone_and_keeps_them_in_utc(
+    browser: playwright.Browser, server: Server
+) -> None:
+    server.board.sources.owners = lambda: [
+        ParticipantStatus("north", ParticipantState.ABSENT, since=1_780_000_000.0)
+    ]
+    with looking(browser, server, timezone_id="Asia/Tokyo") as looked:
+        found = looked.page.locator("tr", has_text="north").locator("time")
+        found.get_by_text("2026-05-29 05:26").wait_for()
+        assert found.get_attribute("title") == "2026-05-28 20:26 UTC"
+        (cookie,) = looked.page.context.cookies()
+        _, without_scripts = server.ask(HERE, cookie=f"{cookie['name']}={cookie['value']}")
+        assert ">2026-05-28 20:26 UTC</time>" in without_scripts
 
 
 @needs_browser

@@ -352,7 +352,11 @@ def test_an_operator_approves_and_follows_a_study_in_a_browser(
         page.get_by_role("link", name="looked-at").click()
         page.get_by_text("proposed by beta").wait_for()
         page.get_by_role("link", name="Approve").click()
-        page.get_by_text(join_documents.fingerprint_words(digest)).wait_for()
+        words = join_documents.fingerprint_words(digest)
+        page.get_by_text(words).wait_for()
+        for name in ("beta", "gamma"):
+            page.get_by_label(f"I have heard the operator of {name}").check()
+        page.get_by_label("The twelve words").fill(words)
         page.get_by_role("button", name="Approve").click()
         page.get_by_text("Approved here.").wait_for()
         assert alpha.get(f"/studies/{digest}")["state"] == "approved"

@@ -4,9 +4,9 @@ On this host (``Loopback``), the address that `syncret console` prints gives acc
 cookie that scripts cannot read and that requests from other sites do not carry. The Host header check refuses a page of
 another name that is made to point here (DNS rebinding). Behind the admin port, TLS authorizes the browser.
 
-Every request with an effect carries ``Gate.csrf``, which only pages of this console contain. Secret: tokens and the
-cookie. Source: OWASP's cheat sheets on CSRF and session management. Known limit: access to this user's memory or
-browser profile is access to the console.
+Every request with an effect carries ``Gate.csrf``, which only pages of this console contain, each session's its own.
+Secret: tokens and the cookie. Source: OWASP's cheat sheets on CSRF and session management. Known limit: access to this
+user's memory or browser profile is access to the console.
 """
 
 import hmac
@@ -15,6 +15,8 @@ from http.cookies import CookieError, SimpleCookie
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+
+from parties.service.access import PRINCIPAL, Passes, Principal
 
 _TOKEN_BYTES = 32
 CSRF = "csrf"
@@ -39,19 +41,46 @@ _HEADERS = {
 
 
 class Gate:
-    """Admits every request: the layer below (TLS with client certificates) has authorized it."""
+    """Admits every request that the layer below (TLS with client certificates) has given a principal.
 
-    def __init__(self) -> None:
-        self.csrf = secrets.token_urlsafe(_TOKEN_BYTES)
+    ``passes`` are those of the admin API in this process; without them the console has its own user's rights.
+    """
 
-    def refuses(self, request: web.Request) -> web.Response | None:
+    def __init__(self, passes: Passes | None = None) -> None:
+        self._secret = secrets.token_bytes(_TOKEN_BYTES)
+        self._passes = passes
+
+    def principal(self, request: web.Request) -> Principal | None:
+        """Returns the reader; None where the console is for one reader alone."""
+        return request.get(PRINCIPAL)
+
+    def csrf(self, request: web.Request) -> str:
+        """Returns the token that forms of this reader carry, and of this session."""
+        reader = self.principal(request)
+        holder = "" if reader is None else f"{reader.session} {reader.subject}"
+        return hmac.new(self._secret, holder.encode(), "sha256").hexdigest()
+
+    def credential(self, request: web.Request) -> str:
+        """Returns the pass by which the admin API knows the reader; "" for the console's own user."""
+        reader = self.principal(request)
+        return "" if reader is None or self._passes is None else self._passes.issue(reader)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Returns the gate's own pages, below those of the console."""
+        return []
+
+    def refuses(self, request: web.Request) -> web.StreamResponse | None:
         """Returns a refusal if the request may not pass, otherwise None."""
         return None
 
+    def holds(self, request: web.Request) -> bool:
+        """Returns true as long as a request that has passed may go on."""
+        return True
+
     async def accepts(self, request: web.Request) -> bool:
-        """Returns true if the form comes from a page of this console."""
+        """Returns true if the form comes from a page of this console, in this reader's session."""
         said = (await request.post()).get(CSRF)
-        return isinstance(said, str) and _same(said, self.csrf)
+        return isinstance(said, str) and _same(said, self.csrf(request))
 
 
 class Loopback(Gate):
@@ -65,14 +94,16 @@ class Loopback(Gate):
         # Cookies are not bound to a port: two consoles need cookies of different names.
         self._cookie = f"syncret-console-{port}"
 
-    def refuses(self, request: web.Request) -> web.Response | None:
+    def refuses(self, request: web.Request) -> web.StreamResponse | None:
         """See ``Gate``."""
         if request.headers.get("Host") not in self._hosts:
-            return _plain(421, f"this console is at http://{self._hosts[0]}/ and has no other name")
+            return plain_answer(
+                421, f"this console is at http://{self._hosts[0]}/ and has no other name"
+            )
         if request.path == ENTER or _same(self._sent(request), self._session):
             return None
         text = "open the address that `syncret console` printed, once; start it again for another"
-        return _plain(403, text)
+        return plain_answer(403, text)
 
     def _sent(self, request: web.Request) -> str:
         try:
@@ -86,7 +117,7 @@ class Loopback(Gate):
         said = request.query.get("token", "")
         if self.token is None or not _same(said, self.token):
             text = "this address is used already, or is not the one; start `syncret console` again"
-            return _plain(403, text)
+            return plain_answer(403, text)
         self.token = None
         response = web.Response(status=303, headers={**_HEADERS, "Location": "/console/"})
         response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict", path="/")
@@ -100,7 +131,8 @@ def _same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def _plain(status: int, text: str) -> web.Response:
+def plain_answer(status: int, text: str) -> web.Response:
+    """Returns an answer in plain text."""
     return web.Response(status=status, text=f"{text}\n", headers=_HEADERS)
 
 

@@ -8,7 +8,8 @@
     GET, POST /console/studies/KEY/ORDER  confirmation of a command, and the command itself
     GET, POST /console/studies/KEY/requests/OWNER   admission of the data owner with this key, by the words it read out
 
-No secret value is shown. Known limit: a page shows at most 500 owners.
+The list takes ?state=, q=, sort=, order= and page=, a study's page owners=STATE and page=; their links keep the rest.
+No secret value is shown.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,17 +26,20 @@ from urllib.parse import quote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from mechanisms.text_table import and_list
 from parties.config import NAME_PATTERN
 from parties.foundation.errors import CertificateError, PartyError, StoreError
 from parties.identity.admission_certificate import admission_certificate
 from parties.identity.typed_words import WrongWords
 from parties.service.console.gate import REPORT_POLICY, Gate, guarded
-from parties.service.console.upstream import DisplayedStudy, Upstream
+from parties.service.console.upstream import APPROVE, DisplayedStudy, Upstream
 from parties.service.console.view import (
     COMMAND_TEXTS,
     SERVICE_COMMAND_TEXTS,
     STATIC,
     CommandText,
+    ListView,
+    OwnersView,
     command_texts_of,
     overview_values,
     page_values,
@@ -64,6 +70,8 @@ _TICK_S = 2.0
 _RETRY_S = 5.0
 _MAX_LISTENERS = 32
 _CERTIFICATE_DAYS = 365
+_MOST_DIFFERENCES = 40
+_APPROVED = ("approved", "queued", "waiting", "running", "closed", "finished")
 _FOREIGN_FORM = "The form is not one of this console's: load the page again."
 _BODY_BYTES = 1 << 14
 
@@ -103,6 +111,7 @@ class _Pages:
         study = "/studies/{key}"
         order = "/{order:" + "|".join(COMMAND_TEXTS | SERVICE_COMMAND_TEXTS) + "}"
         return [
+            *self._gate.routes(),
             web.get("/", self.studies),
             web.get("/events", self.studies_events),
             web.static("/static", STATIC),
@@ -120,17 +129,31 @@ class _Pages:
         self._closing.set()
 
     async def studies(self, request: web.Request) -> web.StreamResponse:
+        view = ListView.of(request.query)
         overview = await self._upstream.overview()
         if overview is None:
             shown = await self._upstream.find(None)
             raise web.HTTPSeeOther(_study_path(shown.key if shown else ""))
-        return _page("studies.html", title=overview["service"], **overview_values(overview))
+        values = overview_values(overview, await self._upstream.listing(view.query()), view)
+        return _page(
+            "studies.html", title=overview["service"], **self._reader_values(request), **values
+        )
+
+    def _reader_values(self, request: web.Request) -> dict[str, object]:
+        """Returns the template values of the reader: who it is, and, for one who has signed in, how to sign out."""
+        reader = self._gate.principal(request)
+        csrf = self._gate.csrf(request) if reader is not None and reader.session else ""
+        return {"reader": reader, "sign_out": csrf}
 
     async def studies_events(self, request: web.Request) -> web.StreamResponse:
+        view = ListView.of(request.query)
+
         async def show(response: web.StreamResponse) -> bool:
-            overview = await self._upstream.overview() or {}
-            html = render("_studies.html", **overview_values(overview))
-            await send_event(response, "show", {"html": html})
+            overview = await self._upstream.overview()
+            if overview is None:
+                return False
+            values = overview_values(overview, await self._upstream.listing(view.query()), view)
+            await send_event(response, "show", {"html": render("_studies.html", **values)})
             return True
 
         return await self._stream(request, None, show)
@@ -142,10 +165,10 @@ class _Pages:
             raise web.HTTPNotFound(text="There is no such study here.")
         return shown
 
-    def _values(self, shown: DisplayedStudy) -> dict[str, object]:
+    def _values(self, request: web.Request, shown: DisplayedStudy) -> dict[str, object]:
         """Returns the template values of the changing part of a study's page."""
         more = {"here": _study_path(shown.key), "admits": self._authority is not None}
-        return page_values(shown) | more
+        return page_values(shown, OwnersView.of(request.query)) | more
 
     def _orders(self, shown: DisplayedStudy) -> list[CommandText]:
         return command_texts_of(shown, in_service=self._upstream.in_service)
@@ -153,41 +176,96 @@ class _Pages:
     async def study(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
         files = await asyncio.to_thread(_files_of, shown)
-        values = self._values(shown)
+        values = self._values(request, shown)
         did = (SERVICE_COMMAND_TEXTS | COMMAND_TEXTS).get(request.query.get("did", ""))
         return _page(
             "study.html",
             title=shown.title,
-            notice=did.did if did else _admitted_text(request),
+            notice=_did_text(did, shown) if did else _admitted_text(request),
+            done=did is None or did.tone == "good",
             orders=self._orders(shown),
             files=files,
             has_report=any(file.name == _REPORT for file in files),
             shape=_fixed_part_digest(shown, files),
+            **self._reader_values(request),
             **values,
         )
 
     async def ask(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
-        return _page(
-            "order.html",
-            title=shown.title,
-            order=self._order(request, shown),
-            csrf=self._gate.csrf,
-            **self._values(shown),
+        order = self._order(request, shown)
+        return await self._order_page(
+            request, shown, order, given={"owner": request.query.get("owner", "")}
         )
+
+    async def _order_page(
+        self,
+        request: web.Request,
+        shown: DisplayedStudy,
+        order: CommandText,
+        *,
+        given: Mapping[str, object],
+        problem: str = "",
+    ) -> web.Response:
+        """Returns the page that asks for a command, with what was ``given`` before and the ``problem`` of it."""
+        values: dict[str, object] = {
+            "title": shown.title,
+            "order": order,
+            "csrf": self._gate.csrf(request),
+            "problem": problem,
+            "given": {"reason": "", "owner": "", "words": "", "heard": (), **given},
+            **self._values(request, shown),
+        }
+        if order.name != APPROVE:
+            return _page("order.html", HTTPStatus.CONFLICT if problem else HTTPStatus.OK, **values)
+        summary = await self._upstream.summary(shown.key)
+        others = await self._other_servers(shown)
+        return _page(
+            "approve.html",
+            HTTPStatus.CONFLICT if problem else HTTPStatus.OK,
+            summary=summary,
+            others=others,
+            most=_MOST_DIFFERENCES,
+            **values,
+        )
+
+    async def _other_servers(self, shown: DisplayedStudy) -> list[str]:
+        """Returns the names of the study's other servers."""
+        overview = await self._upstream.overview() or {}
+        names = [server["name"] for server in (shown.study or {}).get("servers", ())]
+        return [name for name in names if name != overview.get("service")]
 
     async def tell(self, request: web.Request) -> web.Response:
         if not await self._gate.accepts(request):
             raise web.HTTPForbidden(text=_FOREIGN_FORM)
-        shown = await self._shown(request)
-        order, form = self._order(request, shown), await request.post()
-        taken = {
-            "owner": order.asks_owner,
-            "reason": order.asks_reason,
-            "digest": order.name == "approve",
-        }
-        fields = {name: str(form.get(name, "")) for name, asked in taken.items() if asked}
-        answer = await self._upstream.order(shown.key, order.name, fields)
+        shown, form = await self._shown(request), await request.post()
+        if request.match_info["order"] == APPROVE and _is_approved(shown):
+            raise web.HTTPSeeOther(f"{_study_path(shown.key)}?did={APPROVE}")
+        order = self._order(request, shown)
+        heard = [str(name) for name in form.getall("heard", [])]
+        given = {name: str(value) for name, value in form.items()} | {"heard": heard}
+        again = partial(self._order_page, request, shown, order, given=given)
+        fields: dict[str, object] = {}
+        if order.name == APPROVE:
+            silent = [name for name in await self._other_servers(shown) if name not in heard]
+            if silent:
+                text = f"The operator of {and_list(silent)} is not ticked: hear the words first."
+                return await again(problem=text)
+            fields = {"digest": given.get("words", ""), "heard": heard}
+        elif order.asks_name and given.get("name") != shown.title:
+            return await again(
+                problem=f"Nothing is ended: the name of this study is {shown.title}."
+            )
+        else:
+            taken = {"owner": order.asks_owner, "reason": order.asks_reason}
+            fields = {name: given.get(name, "") for name, asked in taken.items() if asked}
+        answer = await self._upstream.order(
+            shown.key, order.name, fields, credential=self._gate.credential(request)
+        )
+        if answer.status == HTTPStatus.CONFLICT and order.name == APPROVE:
+            return await again(problem=answer.text)
+        if answer.status == HTTPStatus.FORBIDDEN:
+            raise web.HTTPForbidden(text=answer.text)
         if not answer.taken:
             raise web.HTTPConflict(text=answer.text)
         raise web.HTTPSeeOther(f"{_study_path(shown.key)}?did={order.name}")
@@ -201,10 +279,15 @@ class _Pages:
 
     async def ask_admission(self, request: web.Request) -> web.Response:
         shown = await self._shown(request)
-        return self._admission_page(shown, _applicant(request, shown), "")
+        return self._admission_page(request, shown, _applicant(request, shown), problem="")
 
     def _admission_page(
-        self, shown: DisplayedStudy, applicant: Mapping[str, Any], problem: str
+        self,
+        request: web.Request,
+        shown: DisplayedStudy,
+        applicant: Mapping[str, Any],
+        *,
+        problem: str,
     ) -> web.Response:
         return _page(
             "admit.html",
@@ -213,7 +296,7 @@ class _Pages:
             admits=self._authority is not None,
             applicant=applicant,
             problem=problem,
-            csrf=self._gate.csrf,
+            csrf=self._gate.csrf(request),
         )
 
     async def admit(self, request: web.Request) -> web.Response:
@@ -232,10 +315,15 @@ class _Pages:
                 valid_days=_CERTIFICATE_DAYS,
             )
         except (WrongWords, CertificateError) as error:
-            return self._admission_page(shown, applicant, str(error))
-        answer = await self._upstream.order(shown.key, "admit", {"certificate": pem.decode()})
+            return self._admission_page(request, shown, applicant, problem=str(error))
+        answer = await self._upstream.order(
+            shown.key,
+            "admit",
+            {"certificate": pem.decode()},
+            credential=self._gate.credential(request),
+        )
         if not answer.taken:
-            return self._admission_page(shown, applicant, answer.text)
+            return self._admission_page(request, shown, applicant, problem=answer.text)
         raise web.HTTPSeeOther(f"{_study_path(shown.key)}?admitted={quote(owner.name, safe='')}")
 
     async def report(self, request: web.Request) -> web.StreamResponse:
@@ -253,7 +341,7 @@ class _Pages:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         shown = await self._shown(request)
-        before, values = request.query.get("shape", ""), self._values(shown)
+        before, values = request.query.get("shape", ""), self._values(request, shown)
 
         async def show(response: web.StreamResponse) -> bool:
             nonlocal values
@@ -262,7 +350,7 @@ class _Pages:
                 found = await self._upstream.find(shown.key)
                 if found is not None:
                     files = await asyncio.to_thread(_files_of, found)
-                    values, now = self._values(found), _fixed_part_digest(found, files)
+                    values, now = self._values(request, found), _fixed_part_digest(found, files)
             except PartyError as error:
                 values = values | {"lost": str(error)}
             await send_event(response, "show", {"html": render("_study.html", **values)})
@@ -271,6 +359,9 @@ class _Pages:
             return now == before
 
         return await self._stream(request, shown.key, show)
+
+    def _goes_on(self, request: web.Request) -> bool:
+        return not self._closing.is_set() and self._gate.holds(request)
 
     async def _stream(
         self,
@@ -285,7 +376,7 @@ class _Pages:
         watching = asyncio.create_task(_watch_changes(self._upstream, key, news))
         self._listeners += 1
         try:
-            while not self._closing.is_set() and await show(response):
+            while self._goes_on(request) and await show(response):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), _TICK_S)
                 news.clear()
@@ -310,6 +401,18 @@ def _fixed_part_digest(shown: DisplayedStudy, files: Sequence[_File]) -> str:
     """Returns a short digest of the inputs of a page's fixed part; after a change the page has to be reloaded."""
     parts = repr((shown.orders, [file.name for file in files]))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _did_text(did: CommandText, shown: DisplayedStudy) -> str:
+    """Returns the sentence on a command that was given; a first approval of two is no approval yet."""
+    if did.name == APPROVE and not _is_approved(shown):
+        return "Noted. The study waits for another approver."
+    return did.did
+
+
+def _is_approved(shown: DisplayedStudy) -> bool:
+    """Returns true for a study that is approved here and goes on: to approve it once more changes nothing."""
+    return shown.study is not None and shown.study["state"] in _APPROVED
 
 
 def _applicant(request: web.Request, shown: DisplayedStudy) -> Mapping[str, Any]:
@@ -351,8 +454,8 @@ async def _file_response(
     return web.FileResponse(shown.folder / name, headers=headers)
 
 
-def _page(template: str, **values: object) -> web.Response:
-    return web.Response(text=render(template, **values), content_type="text/html")
+def _page(template: str, status: int = HTTPStatus.OK, /, **values: object) -> web.Response:
+    return web.Response(status=status, text=render(template, **values), content_type="text/html")
 
 
 @web.middleware
@@ -371,6 +474,4 @@ async def _error_pages(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 def _error_page(status: int, title: str, text: str) -> web.Response:
-    response = _page("problem.html", title=title, text=text, again=status == _BUSY)
-    response.set_status(status)
-    return response
+    return _page("problem.html", status, title=title, text=text, again=status == _BUSY)

@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
 from parties.foundation.errors import StoreError
+from parties.service.access import PASS_HEADER
 from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.offline_status import offline_status
 from parties.service.retention import BUNDLE, TRANSCRIPT
@@ -30,8 +31,8 @@ _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
 """Timeouts of an event stream; comments come four times as often as the maximum silence."""
 _LONGEST = 1 << 24
 _LINE = 1 << 22
-COLLECT = "collect"
-"""Command that is shown until the bundle is there."""
+APPROVE, COLLECT = "approve", "collect"
+"""Commands with a rule of their own: approval has a page, and a result is collected until the bundle is there."""
 _FORWARDED_COMMANDS = ("close", "finish", "revoke")
 """Commands that a service forwards to the study's process, without ``cancel``, after which it would restart it."""
 _SERVERS = "servers"
@@ -42,10 +43,11 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """Result of a command: ``taken``, or the server's error ``text``."""
+    """Result of a command: ``taken``, or the server's error ``text`` with its HTTP status."""
 
     taken: bool
     text: str = ""
+    status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,19 @@ class Upstream(Protocol):
     async def overview(self) -> Document | None:
         """Returns the overview of a service's studies; None for a single run."""
 
+    async def listing(self, query: Mapping[str, str]) -> Document:
+        """Returns the page of a service's studies that ``query`` selects, and their ``total`` number."""
+
+    async def summary(self, key: str) -> Document:
+        """Returns the study ``key`` in sentences, and its differences from the one approved before it."""
+
     async def find(self, key: str | None) -> DisplayedStudy | None:
         """Returns the study ``key``, or the only one; None if it is unknown."""
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
-        """Sends the command ``name`` to the server."""
+    async def order(
+        self, key: str, name: str, fields: Mapping[str, object], *, credential: str
+    ) -> CommandAnswer:
+        """Sends the command ``name`` to the server, in the name of the holder of the pass ``credential``."""
 
     def changes(self, key: str | None) -> AsyncIterator[None]:
         """Yields after every change that the server reports, until the stream ends."""
@@ -104,6 +114,14 @@ class RunUpstream:
         """See ``Upstream``."""
         return None
 
+    async def listing(self, query: Mapping[str, str]) -> Document:
+        """See ``Upstream``; a single run has no list."""
+        return {"studies": [], "total": 0}
+
+    async def summary(self, key: str) -> Document:
+        """See ``Upstream``; a single run is not approved here."""
+        return {"sentences": [], "previous": None}
+
     async def find(self, key: str | None) -> DisplayedStudy | None:
         """See ``Upstream``."""
         try:
@@ -117,9 +135,11 @@ class RunUpstream:
             name, name, self.folder, _available_commands(status), not status["running"], status
         )
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
+    async def order(
+        self, key: str, name: str, fields: Mapping[str, object], *, credential: str
+    ) -> CommandAnswer:
         """See ``Upstream``."""
-        return await _post(self.folder, f"/{_quoted(name)}", fields)
+        return await _post(self.folder, f"/{_quoted(name)}", fields, credential=credential)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
         """See ``Upstream``."""
@@ -137,7 +157,20 @@ class ServiceUpstream:
 
     async def overview(self) -> Document | None:
         """See ``Upstream``."""
-        return await _get(self.folder, "/status")
+        found = await _get(self.folder, "/status")
+        if "service" not in found:
+            raise StoreError(self.folder, _error_text(found))
+        return found
+
+    async def listing(self, query: Mapping[str, str]) -> Document:
+        """See ``Upstream``."""
+        found = await _get(self.folder, f"/studies?{urlencode(query)}")
+        return found if "studies" in found else {"studies": [], "total": 0}
+
+    async def summary(self, key: str) -> Document:
+        """See ``Upstream``."""
+        found = await _get(self.folder, f"/studies/{_quoted(key)}/summary")
+        return found if "sentences" in found else {"sentences": [], "previous": None}
 
     async def find(self, key: str | None) -> DisplayedStudy | None:
         """See ``Upstream``."""
@@ -172,9 +205,12 @@ class ServiceUpstream:
         except StoreError:
             return None
 
-    async def order(self, key: str, name: str, fields: Mapping[str, str]) -> CommandAnswer:
+    async def order(
+        self, key: str, name: str, fields: Mapping[str, object], *, credential: str
+    ) -> CommandAnswer:
         """See ``Upstream``."""
-        return await _post(self.folder, f"/studies/{_quoted(key)}/{_quoted(name)}", fields)
+        path = f"/studies/{_quoted(key)}/{_quoted(name)}"
+        return await _post(self.folder, path, fields, credential=credential)
 
     async def changes(self, key: str | None) -> AsyncIterator[None]:
         """See ``Upstream``. For a study that runs, changes of its process are included."""
@@ -202,16 +238,21 @@ async def _get(folder: Path, path: str) -> Document:
         return _document(await response.content.read(_LONGEST))
 
 
-async def _post(folder: Path, path: str, fields: Mapping[str, str]) -> CommandAnswer:
-    async with _request(folder, "POST", path, json_body=dict(fields)) as response:
+async def _post(
+    folder: Path, path: str, fields: Mapping[str, object], *, credential: str
+) -> CommandAnswer:
+    headers = {PASS_HEADER: credential} if credential else {}
+    async with _request(folder, "POST", path, json_body=dict(fields), headers=headers) as response:
         document = _document(await response.content.read(_LONGEST))
     if response.status < 300:
         return CommandAnswer(True)
+    return CommandAnswer(False, _error_text(document), response.status)
+
+
+def _error_text(document: Document) -> str:
     error = document.get("error")
     said = error if isinstance(error, dict) else {}
-    return CommandAnswer(
-        False, f"{said.get('what', response.reason)}; expected {said.get('expected')}"
-    )
+    return f"{said.get('what', 'the server refuses')}; expected {said.get('expected')}"
 
 
 async def _events(folder: Path, path: str) -> AsyncIterator[None]:
@@ -230,7 +271,8 @@ async def _request(
     method: str,
     path: str,
     *,
-    json_body: Mapping[str, str] | None = None,
+    json_body: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
     timeout: aiohttp.ClientTimeout = _TIMEOUT,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     socket_path = folder / SOCKET_NAME
@@ -240,7 +282,9 @@ async def _request(
             url = f"http://localhost{versioned(path)}"
             async with (
                 aiohttp.ClientSession(connector=connector, read_bufsize=_LINE) as session,
-                session.request(method, url, json=json_body, timeout=timeout) as response,
+                session.request(
+                    method, url, json=json_body, headers=headers, timeout=timeout
+                ) as response,
             ):
                 yield response
     except (FileNotFoundError, ConnectionRefusedError, aiohttp.ClientConnectorError) as error:

@@ -1,11 +1,14 @@
 """Rendering of status documents as HTML pages: templates with escaped values, texts of commands, and units."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import datetime
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import jinja2
 
@@ -15,11 +18,15 @@ from parties.observability.clocks import offset_text
 from parties.observability.status import ParticipantState, Phase
 from parties.report.render import page_templates
 from parties.service.console.upstream import DisplayedStudy
+from parties.service.study_list import FILTERS, SORTS
 
 _FOLDER = Path(__file__).resolve().parent
 STATIC = _FOLDER / "static"
-MAX_SHOWN_OWNERS = 500
-"""Maximum number of owners on a page; those with problems come first."""
+STUDIES_A_PAGE, OWNERS_A_PAGE = 25, 50
+_FEW_OWNERS = 25
+"""Number of owners up to which a page shows all, and beyond which it shows those that something is wrong with."""
+ALL, MISSING = "all", "missing"
+"""Filters of owners beside their states; missing are those of the states in ``_MISSING``."""
 _FIRST = (
     ParticipantState.EXCLUDED,
     ParticipantState.INCOMPLETE,
@@ -29,6 +36,7 @@ _FIRST = (
     ParticipantState.WITHDRAWN,
     ParticipantState.COUNTED,
 )
+_MISSING = _FIRST[:4]
 _BAD = (
     Phase.FAILED,
     Phase.STOPPED,
@@ -38,6 +46,7 @@ _BAD = (
     "cancelled",
 )
 _GOOD = (Phase.FINISHED, ParticipantState.COUNTED)
+_WORDS = re.compile(r"[^-_./@:]*[-_./@:]+|[^-_./@:]+")
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -54,6 +63,7 @@ class CommandText:
     tone: str = ""
     asks_reason: bool = False
     asks_owner: bool = False
+    asks_name: bool = False
 
 
 COMMAND_TEXTS = {
@@ -108,9 +118,10 @@ SERVICE_COMMAND_TEXTS = {
             "Approve",
             "It runs once all three operators have approved it.",
             "Approve this study?",
-            "Read its twelve words to the two other operators first: the same words mean the same budget, columns and "
-            "servers. It runs once all three have approved it.",
+            "It runs once the operators of all its servers have approved it. Read its twelve words to the others by "
+            "telephone, and have theirs read to you: the same words mean the same budget, columns and servers.",
             "Approved here.",
+            "good",
         ),
         CommandText(
             "collect",
@@ -134,6 +145,7 @@ SERVICE_COMMAND_TEXTS = {
             "The study is ended at this server; the two others are told.",
             "bad",
             asks_reason=True,
+            asks_name=True,
         ),
     )
 }
@@ -150,45 +162,151 @@ def command_texts_of(shown: DisplayedStudy, *, in_service: bool) -> list[Command
     return [words[name] for name in shown.orders if name in words]
 
 
-def overview_values(overview: Mapping[str, Any]) -> dict[str, object]:
-    """Returns the template values of the list of studies: open ones first, then ended ones, each latest first."""
-    studies = sorted(
-        overview.get("studies", []), key=lambda study: study["proposed_at"], reverse=True
-    )
-    studies.sort(key=lambda study: study["ended_at"] is not None)
-    return {"service": overview, "studies": studies}
+@dataclass(frozen=True, slots=True)
+class ListView:
+    """Part of the list of studies that an address selects; its links keep what they do not change."""
+
+    state: str = ""
+    q: str = ""
+    sort: str = "proposed"
+    order: str = "desc"
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "ListView":
+        """Returns the view of an address; what no list has is left out."""
+        state, sort, order = (query.get(name, "") for name in ("state", "sort", "order"))
+        return cls(
+            state if state in FILTERS else "",
+            query.get("q", "")[:64].strip(),
+            sort if sort in SORTS else "proposed",
+            order if order in ("asc", "desc") else "desc",
+            page_number(query),
+        )
+
+    def query(self) -> dict[str, str]:
+        """Returns the query of the admin API."""
+        offset = (self.page - 1) * STUDIES_A_PAGE
+        return {
+            **({"state": self.state} if self.state else {}),
+            **({"q": self.q} if self.q else {}),
+            "sort": self.sort,
+            "order": self.order,
+            "limit": str(STUDIES_A_PAGE),
+            "offset": str(offset),
+        }
+
+    def link(self, **changes: object) -> str:
+        """Returns the address's query of this view with ``changes``; another order or filter begins at page 1."""
+        view = replace(self, **({"page": 1} | changes))  # type: ignore[arg-type]
+        default = ListView()
+        parts = {
+            item.name: getattr(view, item.name)
+            for item in fields(view)
+            if getattr(view, item.name) != getattr(default, item.name)
+        }
+        return f"?{urlencode(parts)}" if parts else "?"
+
+    def sort_link(self, sort: str) -> str:
+        """Returns the link of a column's head: sorted by it, the other way round if it is already."""
+        up = self.sort == sort and self.order == "desc"
+        return self.link(sort=sort, order="asc" if up else "desc")
 
 
-def page_values(shown: DisplayedStudy) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class OwnersView:
+    """Part of a study's owners that an address selects: ``state`` is a state, ALL, MISSING, or "" for what fits."""
+
+    state: str = ""
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "OwnersView":
+        """Returns the view of an address."""
+        state = query.get("owners", "")
+        known = (ALL, MISSING, *(one.value for one in ParticipantState))
+        return cls(state if state in known else "", page_number(query))
+
+    def link(self, *, state: str | None = None, page: int = 1) -> str:
+        """Returns the address's query of this view with another state or page."""
+        parts = {"owners": self.state if state is None else state, "page": str(page)}
+        kept = {name: value for name, value in parts.items() if value not in ("", "1")}
+        return f"?{urlencode(kept)}" if kept else "?"
+
+    def chosen(self, number: int) -> str:
+        """Returns the state to show, of ``number`` owners."""
+        return self.state or (ALL if number <= _FEW_OWNERS else MISSING)
+
+
+def page_number(query: Mapping[str, str]) -> int:
+    """Returns the page that an address asks for, 1 for what is no page."""
+    text = query.get("page", "")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else 1
+
+
+def overview_values(
+    overview: Mapping[str, Any], listing: Mapping[str, Any], view: ListView | None = None
+) -> dict[str, object]:
+    """Returns the template values of the list of studies: decisions that wait for the operator, and a page of all."""
+    pages = max(1, -(-listing["total"] // STUDIES_A_PAGE))
+    waiting = [study for study in overview.get("studies", []) if study["pending"]]
+    waiting.sort(key=lambda study: study["changed_at"], reverse=True)
+    keys = [
+        key for key in overview["keys"] if not key["renews"] and key["waits_for"] and key["words"]
+    ]
+    return {
+        "service": overview,
+        "studies": listing["studies"],
+        "total": listing["total"],
+        "pages": pages,
+        "view": view or ListView(),
+        "waiting": waiting,
+        "new_keys": keys,
+        "filters": FILTERS,
+    }
+
+
+def page_values(shown: DisplayedStudy, view: OwnersView | None = None) -> dict[str, object]:
     """Returns the template values of the changing part of a study's page."""
-    study = shown.study
+    study, view = shown.study, view or OwnersView()
     digest = study["digest"] if study else (shown.status or {})["study"]["config"]
     values = {
         "study": study,
         "status": shown.status,
         "digest": digest,
         "words": fingerprint_words(digest),
+        "available": shown.orders,
+        "view": view,
+        "lost": "",
     }
-    said = study["state"] if study else ""
     if shown.status is None:
-        return {
-            **values,
-            "said": said,
-            "lost": "",
-            "shown_owners": [],
-            "more_owners": 0,
-            "asked": [],
-        }
-    return {**values, **_status_values(shown.status), "lost": ""}
-
-
-def _status_values(status: Mapping[str, Any]) -> dict[str, object]:
-    owners = sorted(status["owners"].get("list", []), key=_owner_rank)
+        said = study["state"] if study else ""
+        return {**values, "said": said, **_owner_values([], view), "asked": []}
+    owners = sorted(shown.status["owners"].get("list", []), key=_owner_rank)
     return {
-        "said": _summary_sentence(status),
-        "shown_owners": owners[:MAX_SHOWN_OWNERS],
-        "more_owners": max(0, len(owners) - MAX_SHOWN_OWNERS),
-        "asked": list(_requested_commands(status)),
+        **values,
+        "said": _summary_sentence(shown.status),
+        **_owner_values(owners, view),
+        "asked": list(_requested_commands(shown.status)),
+    }
+
+
+def _owner_values(owners: Sequence[Mapping[str, Any]], view: OwnersView) -> dict[str, object]:
+    """Returns the page of the owners that the view selects; those with problems come first."""
+    state = view.chosen(len(owners))
+    states = {ALL: tuple(ParticipantState), MISSING: _MISSING}.get(state, (state,))
+    chosen = [owner for owner in owners if owner["state"] in states]
+    pages = max(1, -(-len(chosen) // OWNERS_A_PAGE))
+    page = min(view.page, pages)
+    begin = (page - 1) * OWNERS_A_PAGE
+    return {
+        "shown_owners": chosen[begin : begin + OWNERS_A_PAGE],
+        "chosen_owners": len(chosen),
+        "known_owners": len(owners),
+        "missing_owners": sum(owner["state"] in _MISSING for owner in owners),
+        "owners_state": state,
+        "owners_page": page,
+        "owners_pages": pages,
     }
 
 
@@ -236,9 +354,12 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "bytes": bytes_in_words,
         "clock": lambda clock: offset_text(clock["offset_s"], clock["within_s"]),
+        "ago": ago,
         "duration": duration,
+        "moment": moment,
         "quoted": lambda text: quote(str(text), safe=""),
         "tone": _tone,
+        "word_parts": lambda text: _WORDS.findall(str(text)),
     }
     return environment
 
@@ -247,6 +368,36 @@ def _tone(state: str) -> str:
     if state in _BAD:
         return "bad"
     return "good" if state in _GOOD else "busy"
+
+
+def moment(text: str) -> str:
+    """Returns a time of ISO 8601 as pages show it without scripts: in UTC, to the minute."""
+    try:
+        when = _time(text)
+    except ValueError:
+        return text
+    return f"{when:%Y-%m-%d %H:%M} UTC"
+
+
+def ago(text: str) -> str:
+    """Returns the age of a time of ISO 8601 in words, such as 5 min ago; "" for what is no time."""
+    try:
+        age = (datetime.datetime.now(datetime.UTC) - _time(text)).total_seconds()
+    except ValueError:
+        return ""
+    for limit, unit, name in ((3600, 60, "min"), (86_400, 3600, "h"), (math.inf, 86_400, "d")):
+        if abs(age) < limit:
+            number = round(abs(age) // unit)
+            if not number and unit == 60:
+                return "just now"
+            return f"{number} {name} ago" if age >= 0 else f"in {number} {name}"
+    return ""
+
+
+def _time(text: str) -> datetime.datetime:
+    """Returns a time with its zone, UTC where the text has none. Raises ValueError."""
+    found = datetime.datetime.fromisoformat(text)
+    return found.astimezone(datetime.UTC) if found.tzinfo else found.replace(tzinfo=datetime.UTC)
 
 
 def bytes_in_words(number: float) -> str:

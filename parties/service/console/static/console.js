@@ -2,6 +2,19 @@
 "use strict";
 
 (() => {
+  // Pages have times in UTC; with this script they are the reader's own.
+  const two = (number) => String(number).padStart(2, "0");
+  const localise = (root) => {
+    for (const one of root.querySelectorAll("time[datetime]")) {
+      const when = new Date(one.dateTime);
+      if (Number.isNaN(when.getTime())) continue;
+      one.title = one.textContent;
+      one.textContent = `${when.getFullYear()}-${two(when.getMonth() + 1)}-${two(when.getDate())} `
+        + `${two(when.getHours())}:${two(when.getMinutes())}`;
+    }
+  };
+  localise(document);
+
   const live = document.getElementById("live");
   const said = document.getElementById("said");
   if (!live || !window.EventSource) return;
@@ -18,6 +31,7 @@
     const focused = document.activeElement;
     const label = live.contains(focused) ? focused.getAttribute("aria-label") : null;
     live.innerHTML = html;
+    localise(live);
     live.querySelectorAll("details").forEach((one, i) => { one.open = open[i] || false; });
     live.querySelectorAll("[role=region]").forEach((one) => {
       one.scrollLeft = places.get(one.getAttribute("aria-label")) || 0;

@@ -1,0 +1,75 @@
+"""Four eyes: two approvers of this server approve a study, and neither has proposed it. All values here are public.
+
+A first approval is an event of the log, and holds until the study fails. The log decides; ``first`` repeats it for
+statuses, which need no database.
+"""
+
+import asyncio
+
+from parties.foundation.errors import PartyError
+from parties.service.events import EventName
+from parties.service.known_studies import KnownStudies
+from parties.service.studies import StudyEvent, StudyRecord, StudyState, utc_now
+
+_NAMES = (EventName.STUDY_PROPOSED, EventName.STUDY_APPROVED_FIRST, EventName.STUDY_FAILED)
+
+
+class ApprovalRefused(PartyError):
+    """The subject may not approve the study."""
+
+
+class FourEyes:
+    """First approvals of ``studies``; nothing is ``required`` unless the settings say so.
+
+    Attributes:
+        first: Actors of first approvals that wait for a second one, by digest.
+    """
+
+    def __init__(self, studies: KnownStudies) -> None:
+        self.required = False
+        self.first: dict[str, str] = {}
+        self._studies = studies
+
+    async def load(self) -> None:
+        """Reads the first approvals of studies that wait for an approval. Raises StoreError."""
+        for study in self._studies.values():
+            if study.state in (StudyState.PROPOSED, StudyState.FAILED):
+                _, firsts = await self._history(study)
+                if firsts:
+                    self.first[study.digest] = firsts[-1]
+
+    async def is_second(self, study: StudyRecord, actor: str) -> bool:
+        """Returns true if ``actor`` completes the approval; otherwise this is the first one, and it is recorded.
+
+        Raises ApprovalRefused for the one that has proposed the study; StoreError.
+        """
+        proposers, firsts = await self._history(study)
+        if actor in proposers:
+            raise ApprovalRefused(
+                f"{actor} has proposed this study; expected two other approvers, by admin.four_eyes of settings.toml"
+            )
+        if any(first != actor for first in firsts):
+            return True
+        self.first[study.digest] = actor
+        if not firsts:
+            await self._studies.note(
+                StudyEvent(utc_now(), study.digest, actor, EventName.STUDY_APPROVED_FIRST)
+            )
+        return False
+
+    async def _history(self, study: StudyRecord) -> tuple[set[str], list[str]]:
+        """Returns who has proposed the study here, and who has approved it first since it has failed."""
+        # Events of an earlier version have names without the part before the dot.
+        names = [*_NAMES, *(name.partition(".")[2] for name in _NAMES)]
+        entries = await asyncio.to_thread(
+            self._studies.repository.entries, study.digest, 1 << 20, names
+        )
+        told = [(entry.what.rpartition(".")[2], entry.actor) for entry in entries]
+        proposers = {actor for what, actor in told if what == "proposed"}
+        firsts: list[str] = []
+        for what, actor in told:
+            if what == "approved-first":
+                firsts.append(actor)
+            elif what == "failed":
+                firsts.clear()
+        return proposers, firsts

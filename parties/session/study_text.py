@@ -1,0 +1,80 @@
+"""Sentences on a study, for the people who agree to it: data owners and operators. All values here are public."""
+
+from collections.abc import Sequence
+
+from mechanisms.text_table import and_list
+from parties.config import MALICIOUS, PERSON, Config
+from parties.session.study import Study
+
+_MOST_NAMES = 40
+
+
+def count_text(number: int, one: str, more: str = "") -> str:
+    """Returns a number with its noun, such as 3 columns."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Returns names as a list of a sentence; of many the first ones, and the number of the others."""
+    if len(names) <= _MOST_NAMES:
+        return and_list(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES:,} more"
+
+
+def queries_sentence(study: Study) -> str:
+    """Returns a sentence on the study's queries."""
+    queries = [" with ".join(query) for query in study.workload.queries]
+    columns = max((len(query) for query in study.workload.queries), default=0)
+    rounds = study.config.run.rounds
+    return (
+        f"The servers count rows by up to {columns} columns at a time, with noise, in at most {rounds} rounds, for "
+        f"{count_text(len(queries), 'query', 'queries')}: {names_text(queries)}."
+    )
+
+
+def owners_sentence(config: Config) -> str:
+    """Returns a sentence on the data owners that may take part in a study of three servers."""
+    clients = config.clients
+    who = f", of {names_text(clients.names)}" if clients.names else ""
+    until = f" They may come until {clients.closes}." if clients.closes else ""
+    return (
+        f"At least {count_text(clients.minimum, 'data owner')} and at most {clients.expected} take part{who}, each "
+        f"with at most {clients.rows_per_client:,} rows.{until}"
+    )
+
+
+def study_sentences(study: Study) -> list[str]:
+    """Returns the study as its operators approve it: columns, queries, budget, owners and servers."""
+    config, run = study.config, study.config.run
+    names = config.domain.names
+    unit = "each person" if run.unit == PERSON else "each row"
+    terms = "" if run.terms is None else " Terms of use go with it."
+    return [
+        f"{count_text(len(names), 'column')} of the owners' tables: {names_text(names)}.",
+        queries_sentence(study),
+        f"Epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for {unit} are spent, of the budget of everybody "
+        f"whose rows are counted; a synthetic table comes out, and goes to everybody who takes part.{terms}",
+        owners_sentence(config) if config.parties else _clients_sentence(config),
+        _servers_sentence(config),
+    ]
+
+
+def _clients_sentence(config: Config) -> str:
+    section = config.require_flaim()
+    who = f": {names_text(section.clients)}" if section.clients else ""
+    return (
+        f"At least {count_text(section.minimum, 'data owner')} take part in every sum{who}, each with at most "
+        f"{config.clients.rows_per_client:,} rows."
+    )
+
+
+def _servers_sentence(config: Config) -> str:
+    if not config.parties:
+        return f"The server is {config.require_flaim().server}, alone."
+    names = and_list(party.name for party in config.parties)
+    security = (
+        "Each proves all that it sends, and one that deviates ends the run."
+        if config.run.security == MALICIOUS
+        else "Each is taken to follow the protocol."
+    )
+    return f"The servers are {names}. None of them can read a row alone, two of them together could. {security}"
