@@ -22,6 +22,7 @@ from parties.cli.options import (
 )
 from parties.cli.runtime import common_options, print_json, print_lines, say
 from parties.config import Config, earlier_model, load_config
+from parties.config.provenance import check_confirmed
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.identity.admission_certificate import admission_certificate
@@ -64,17 +65,16 @@ def study() -> None:
 def propose(
     config: Path, folder: Path, authority: Path, out: Path, days: float, as_json: bool
 ) -> None:
-    """Propose a study to the three operators.
+    """Propose a study to the three operators, or one of FLAIM or between silos to this server's.
 
     A CONFIG without servers gets these three, with new cards, and certificates of the authority; the result is in OUT,
     to be handed to the data owners. One that `syncret certs merge` made is proposed as it is. The other two servers
-    fetch it from this one; nothing runs before all three operators have approved it.
+    fetch it from this one; nothing runs before all three operators have approved it. With [flaim] or [silos] this
+    server is the only one, and its operator alone approves.
     """
-    from parties.service.study_intake import check_service_study
-
     loaded, path = load_config(config), config
-    check_service_study(loaded, str(config))
-    if not loaded.parties and (loaded.flaim is None or loaded.flaim.key is None):
+    check_confirmed(loaded)
+    if not loaded.parties and (loaded.federation is None or loaded.federation.key is None):
         path = _merged(config, loaded, folder, authority=authority, out=out, days=days)
         loaded = load_config(path)
     answer = service_answer(folder, "POST", "/studies", _proposal(loaded))
@@ -126,7 +126,7 @@ def _merged(
     study: Path, config: Config, folder: Path, *, authority: Path, out: Path, days: float
 ) -> Path:
     """Writes the configuration with these servers into the folder ``out``, and returns its path. Raises PartyError."""
-    kind = "distaim" if config.flaim is None else "flaim"
+    kind = "distaim" if config.federation is None else config.federation.KEY
     texts = service_answer(folder, "POST", "/cards", {"kind": kind})["cards"]
     with TemporaryDirectory() as folder_path:
         cards = []
@@ -141,7 +141,7 @@ def _proposal(config: Config) -> dict[str, object]:
     """Returns the proposal for the service. Raises ConfigError, StoreError."""
     from parties.service.start_files import encoded_start
 
-    names = [party.name for party in config.parties] or [config.require_flaim().server]
+    names = [server.name for server in config.require_servers()]
     files = {"ca.crt": config.require_tls(name=names[0]).ca}
     for pid, name in enumerate(names):
         owner = config.require_tls(pid) if config.parties else config.require_tls(name=name)
@@ -165,7 +165,7 @@ def _proposal(config: Config) -> dict[str, object]:
     epilog="Example: syncret study card --dir /var/lib/syncret",
 )
 @folder_option
-@click.option("--flaim", is_flag=True, help="Of FLAIM's server.")
+@click.option("--flaim", is_flag=True, help="Of the one server of FLAIM or of silos.")
 @common_options
 def card(folder: Path, flaim: bool, as_json: bool) -> None:
     """Make a new card of this server for one study, NAME.card, for a coordinator who merges cards by hand."""

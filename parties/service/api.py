@@ -19,7 +19,7 @@
     POST /servers/NAME/confirm         {"words": text}: accepts the next key that the server NAME announces; with
                                        {"file": its new public file} that file's, and its former one no more
     DELETE /servers/NAME/confirm       forgets the next key of NAME that was confirmed here
-    POST /cards                        {"kind": "distaim" or "flaim"}: new cards of a study's servers; "own": this one's
+    POST /cards                        {"kind": "distaim", "flaim", "silos"}: new cards of a study's servers; "own": own
 
 ID is a digest, 8 of its digits or more, or the name of a run. Other modules add routes to ``service_application``. The
 layer below authorizes the clients. No secret value is shown.
@@ -66,7 +66,7 @@ from parties.service.run_api import (
 )
 from parties.service.service import Service, WrongStudyState
 from parties.service.status_client import get_document
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, SILOS, StudyRecord, StudyState
 from parties.service.study_intake import MAX_DOCUMENT_BYTES, ProposalRefused
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
@@ -545,8 +545,10 @@ async def _forget_key(request: web.Request) -> web.Response:
 async def _cards(request: web.Request) -> web.Response:
     service, body = request.app[SERVICE], await _body(request)
     kind = body.get("kind", DISTAIM)
-    if kind not in (DISTAIM, FLAIM):
-        raise ProposalRefused(f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r} or {FLAIM!r}")
+    if kind not in (DISTAIM, FLAIM, SILOS):
+        raise ProposalRefused(
+            f"kind is {str(kind)[:40]!r}; expected {DISTAIM!r}, {FLAIM!r} or {SILOS!r}"
+        )
     try:
         if body.get("own"):
             return _answer({"cards": [await service.answers.new_card(str(kind))]})

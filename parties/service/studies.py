@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Engine, RowMapping, insert, select, update
 from parties.service.database import database_errors
 from parties.service.tables import APPROVALS, EVENTS, STUDIES
 
-DISTAIM, FLAIM = "distaim", "flaim"
+DISTAIM, FLAIM, SILOS = "distaim", "flaim", "silos"
+"""Kinds of studies; the latter two have one server."""
 
 
 class StudyState(enum.StrEnum):

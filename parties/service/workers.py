@@ -45,7 +45,7 @@ logger = logging.getLogger("syncret.worker")
 
 _LOG_BYTES = 1 << 24
 _ROUND_EVENT = "round-done"
-_PROGRESS_EVENTS, _FLAIM_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("listening", _ROUND_EVENT)
+_PROGRESS_EVENTS, _SINGLE_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("listening", _ROUND_EVENT)
 """Events after which the count of failures starts anew."""
 STEADY_S = 5.0
 """Time that an attempt runs with its peers before an obstacle for the operator counts as cured, in seconds."""
@@ -162,7 +162,7 @@ class Worker:
     def _on_event(self, event: Mapping[str, object]) -> None:
         name = event.get("event")
         self.text = str(event.get("text"))
-        if name in (_PROGRESS_EVENTS if self.study.kind == DISTAIM else _FLAIM_PROGRESS_EVENTS):
+        if name in (_PROGRESS_EVENTS if self.study.kind == DISTAIM else _SINGLE_PROGRESS_EVENTS):
             self.calling = False
             self._on_progress(at_once=name == _ROUND_EVENT)
             self.state = (
@@ -229,7 +229,7 @@ async def run_study(
     asked: Asking,
     log: JsonLog | None = None,
 ) -> None:
-    """Runs server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished, and writes the report.
+    """Runs server ``pid`` of DistAIM, or (None) a federation's, until the study is finished, and writes the report.
 
     Serves the admin socket in ``directory`` meanwhile (`parties.service.exposed_run`). Raises as
     `parties.mpc.server.run_mpc_server` and `parties.federation.server.run_federated_server`.

@@ -22,7 +22,7 @@ from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.offline_status import offline_status
 from parties.service.retention import BUNDLE, TRANSCRIPT
 from parties.service.status_client import NotRunning
-from parties.service.studies import DISTAIM, ENDED, StudyState
+from parties.service.studies import ENDED, StudyState
 from parties.service.study_intake import StudyFolder
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
@@ -158,7 +158,7 @@ class ServiceUpstream:
             if state in ENDED
             else (*_ORDERS.get(state, ()), *available, CANCEL)
         )
-        if state is StudyState.FINISHED and study["kind"] == DISTAIM:
+        if state is StudyState.FINISHED:
             orders += () if (work / BUNDLE).exists() else (COLLECT,)
         over = state in ENDED and not running
         return DisplayedStudy(study["digest"], study["run"], work, orders, over, status, study)
