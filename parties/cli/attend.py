@@ -14,8 +14,14 @@ import click
 
 from mechanisms.accounting import Ledger
 from parties.cli.consent import federation_consent
-from parties.cli.runtime import command_progress, make_private, run_supervised
-from parties.cli.submit import confirm, cost_lines
+from parties.cli.runtime import (
+    command_progress,
+    make_private,
+    print_json,
+    print_lines,
+    run_supervised,
+)
+from parties.cli.submit import column_text, confirm, cost_lines
 from parties.config import Config
 from parties.config.provenance import check_confirmed
 from parties.federation.client import (
@@ -118,6 +124,33 @@ class FederationPart:
             account=account,
             epsilon=self.epsilon,
         )
+
+
+def show_check(found: FederationPart, *, as_json: bool) -> None:
+    """Shows what the participant would agree to, and what it costs; sends, makes and charges nothing.
+
+    Raises BudgetExceeded if the run could not be charged.
+    """
+    owner, release = found.owner, found.release
+    codes, columns = owner.codes_and_summaries()
+    if as_json:
+        print_json(
+            {
+                "run": owner.config.run.id,
+                "client": owner.name,
+                "rows": len(codes),
+                "columns": [column.to_dict() for column in columns],
+                "guarantee": list(found.part.guarantee(Ledger(0.0))),
+                "cost": owner.quote(release).to_dict(),
+            }
+        )
+    else:
+        width = max((len(column.name) for column in columns), default=0)
+        lines = [f"  {column.name:<{width}}  {column_text(column)}" for column in columns]
+        print_lines(["the columns, for your eyes only:", *lines, *found.consent().splitlines()])
+        print_lines(["nothing was sent, and nothing was charged; syncret doctor asks the server"])
+    if not owner.quote(release).covered:
+        owner.account(release).require()
 
 
 def attend(found: FederationPart) -> ParticipantReport:

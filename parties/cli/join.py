@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from mechanisms.text_table import and_list
-from parties.cli.attend import FederationPart, attend, attend_invited, attendance_text
+from parties.cli.attend import (
+    FederationPart,
+    attend,
+    attend_invited,
+    attendance_text,
+    show_check,
+)
 from parties.cli.invitations import ensure_admitted, is_admitted, is_invitation, open_invitation
 from parties.cli.numbers import NumberRange
 from parties.cli.options import check_only, only_option, owner_options
@@ -173,7 +179,11 @@ def _join(
         served = {name: given[name] for name in _DISTAIM_OPTIONS}
         participate(owner, yes=yes, as_json=as_json, **served)
     else:
-        report = attend(_part_of(owner, method, given))
+        part = _part_of(owner, method, given)
+        if given["checks"]:
+            show_check(part, as_json=as_json)
+            return
+        report = attend(part)
         click.echo(
             json.dumps(report.to_dict(), indent=2)
             if as_json
