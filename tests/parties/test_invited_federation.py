@@ -1,20 +1,25 @@
 """Studies of one server by an invitation: who may ask, what the server hands out, what ends a participant's command."""
 
 import asyncio
+import copy
 import json
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mechanisms.errors import MechanismError
 from parties.cli.attend import until_over
 from parties.cli.consent import federation_consent
 from parties.cli.invitations import ensure_admitted
 from parties.cli.result import _check_replaceable
 from parties.config import Address, CertificateFiles, Config, load_config
 from parties.federation.client import ParticipantReport
+from parties.federation.members import ConnectedClients
+from parties.federation.messages import ClientGreeting, FederationMessage
 from parties.foundation.errors import (
     CertificateError,
     FederationProtocolError,
@@ -34,7 +39,7 @@ from parties.identity.join_documents import (
 )
 from parties.identity.listed_owners import listed_owners, unlisted_problem
 from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificate
-from parties.identity.tls import Authority
+from parties.identity.tls import Authority, make_certificates
 from parties.local.children import free_ports
 from parties.mpc.submission.admission import await_admission
 from parties.mpc.submission.http_api import REPORT_FILE, RESULT_FILES, is_result_name
@@ -46,8 +51,11 @@ from parties.service.admission import AdmissionDesk
 from parties.service.closed_studies import ClosedStudies
 from parties.service.studies import ENDED, NOT_STARTED, StudyRecord, StudyState, utc_now
 from parties.session.study import Study
+from secagg.errors import SecAggError
+from tests.parties.silos_support import NAMES, SERVER
 from tests.parties.small import write_small
 from tests.parties.test_admission import Studies
+from tests.parties.test_charge_endings import METHODS, Certificates, Run
 
 OWNERS = ("north", "south", "west")
 SECTIONS = {
@@ -441,3 +449,51 @@ def test_what_changes_the_study_changes_the_consent(
     changed = config.override({key.replace("SECTION", kind): value})
     before, after = (consent_of(each).partition("These words")[0] for each in (config, changed))
     assert before != after
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("swapped"), [SERVER], [*NAMES])
+
+
+@pytest.mark.parametrize("lies", [False, True], ids=["honest", "lying"])
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_server_that_swaps_the_configuration_after_admission_gets_nothing(
+    method: str, lies: bool, tmp_path: Path, certificates: Certificates, monkeypatch: Any
+) -> None:
+    """An honest one refuses its owners; one that says that it runs their study asks for what they refuse."""
+    section = "flaim" if method == "flaim" else "silos"
+    changes = {f"{section}.noise": "distributed", "clients.wait_s": 60.0}
+    run = Run(method, certificates, tmp_path, **changes)
+    owners = copy.copy(run)
+    run.config = run.config.override({f"{section}.noise": "server", "run.epsilon": 50.0})
+    run.plan = replace(run.plan, config=run.config)
+    if lies:
+
+        def welcome(own: object, message: FederationMessage, name: str, *rest: object) -> object:
+            return ClientGreeting.unpack(message.body, name)
+
+        monkeypatch.setattr(ConnectedClients, "_checked_greeting", welcome)
+    server = asyncio.create_task(run.serve())
+
+    async def take_part(name: str) -> object:
+        async def attempt(progress: Progress) -> Any:
+            return await owners.join(name)
+
+        async def over() -> bool:
+            return server.done()
+
+        return await until_over(attempt, over, wait_s=1000, progress=Progress())
+
+    async with asyncio.timeout(60):
+        said = await asyncio.gather(*map(take_part, NAMES), return_exceptions=True)
+    server.cancel()
+    await asyncio.gather(server, return_exceptions=True)
+    for error in said:
+        assert isinstance(error, SecAggError | MechanismError | PartyError), error
+        assert not isinstance(error, NotYet | StoreError)
+        if not lies:
+            assert isinstance(error, FederationRefused)
+            assert error.status is Status.PROTOCOL
+            assert "run.epsilon" in str(error)
+    assert {owners.state(name) for name in NAMES} == {None}
