@@ -183,7 +183,8 @@ def attend_invited(found: FederationPart, *, wait_s: float, asks: bool) -> Parti
             progress=command_progress(),
         )
 
-    return run_supervised(take_part, watch_stdin=False, events=None)
+    again = "the same command goes on"
+    return run_supervised(take_part, watch_stdin=False, events=None, again=again)
 
 
 def _opened(found: FederationPart) -> BudgetAccount:

@@ -228,9 +228,13 @@ def _join_invited(
 
     begun = run_supervised(begin, watch_stdin=False, events=None)
     options = _Invited(path, found, given, yes=yes, as_json=as_json, wait_s=wait_s)
-    document = _submit_invited(options, begun) if method == DISTAIM else _attend(options, begun)
+    take_part = _submit_invited if method == DISTAIM else _attend
+    did, result = take_part(options, begun)
     if as_json:
-        print_json(document)
+        print_json({**did, "result": result.to_dict()})
+    else:
+        print_lines(result.lines())
+    result.require_passed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +253,8 @@ class _Invited:
         owner = self.owner
         return fetched_result(self.path, owner.config, owner.files, out=None, wait_s=self.wait_s)
 
-    def show(self, result: FetchedResult) -> None:
-        """Prints the result for people. Raises AuditFailed."""
-        if not self.as_json:
-            print_lines(result.lines())
-        result.require_passed()
 
-
-def _submit_invited(invited: _Invited, begun: bool) -> dict[str, object]:
+def _submit_invited(invited: _Invited, begun: bool) -> tuple[dict[str, object], FetchedResult]:
     """Sends the submission, and fetches the result of a study of three servers; returns both."""
     owner, as_json, sent = invited.owner, invited.as_json, None
     served = {option: invited.given[option] for option in _DISTAIM_OPTIONS}
@@ -268,14 +266,10 @@ def _submit_invited(invited: _Invited, begun: bool) -> dict[str, object]:
         # What was charged comes back where two servers sign that nothing was opened.
         participate(owner, yes=True, as_json=as_json, **served | {"asks": True})
         raise
-    invited.show(result)
-    return {
-        "submission": None if sent is None else sent.to_dict(),
-        "result": result.to_dict(),
-    }
+    return {"submission": None if sent is None else sent.to_dict()}, result
 
 
-def _attend(invited: _Invited, begun: bool) -> dict[str, object]:
+def _attend(invited: _Invited, begun: bool) -> tuple[dict[str, object], FetchedResult]:
     """Takes part until the study ends, and fetches the result of a study of one server; returns both."""
     owner, report = invited.owner, None
     if begun:
@@ -284,12 +278,8 @@ def _attend(invited: _Invited, begun: bool) -> dict[str, object]:
         report = attend_invited(part, wait_s=invited.wait_s, asks=asks)
         if report is not None and not invited.as_json:
             click.echo(attendance_text(report, owner.config))
-    result = invited.result()
-    invited.show(result)
-    return {
-        "participation": None if report is None else report.to_dict(),
-        "result": result.to_dict(),
-    }
+    document: dict[str, object] = {"participation": None if report is None else report.to_dict()}
+    return document, invited.result()
 
 
 def _own_name(name: str, *, yes: bool) -> str:

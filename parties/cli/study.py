@@ -420,8 +420,8 @@ def _request_of(study: str, words: str, folder: Path) -> Mapping[str, Any]:
 def result_command(study: str, out: Path | None, folder: Path, *, as_json: bool) -> None:
     """Put the whole result of a finished study into one file, with the other two servers' transcripts; audit it here.
 
-    This server fetches the transcripts from the two others, and of FLAIM or between silos has all itself. The file is what `syncret bundle` makes, and what owners
-    get by `syncret result`.
+    This server fetches the transcripts from the two others; of FLAIM and between silos it has all itself. The file is
+    what `syncret bundle` makes, and what owners get by `syncret result`.
     """
     document = service_answer(folder, "GET", _target(study))
     target, path = f"/studies/{document['digest']}/collect", out or Path(f"{document['run']}.zip")
