@@ -88,7 +88,7 @@ class FederationPart:
 
     @property
     def release(self) -> Release:
-        """What the participation may cost."""
+        """Maximum release of the participation."""
         found = self.part.release
         return found if self.epsilon is None else with_epsilon(found, self.epsilon)
 
