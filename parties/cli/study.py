@@ -49,7 +49,10 @@ def study() -> None:
     """
 
 
-@study.command(epilog="Example: syncret study propose stays.toml --authority authority")
+@study.command(
+    short_help="Propose a study to its operators.",
+    epilog="Example: syncret study propose stays.toml --authority authority",
+)
 @click.argument("config", type=_PATH)
 @folder_option
 @authority_option
