@@ -5,15 +5,21 @@ rows, which is for the screen of the table's owner.
 """
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mechanisms.text_table import and_list
-from parties.config import PERSON, Config
+from parties.config import MALICIOUS, PERSON, Config, FederationSection, FlaimSection
 from parties.foundation.untrusted_text import printable
 from parties.identity.join_documents import fingerprint_lines
 from parties.mpc.submission.preview import Preview
 from parties.session.study import Study
-from parties.session.study_text import count_text, names_text, owners_sentence, queries_sentence
+from parties.session.study_text import (
+    count_text,
+    names_text,
+    owners_sentence,
+    queries_sentence,
+    sums_sentence,
+)
 
 _WIDTH = 110
 
@@ -37,6 +43,104 @@ def consent_text(study: Study, found: Preview, cost: Iterable[str]) -> str:
     ]
     away = [f"{s.party} at {s.address}: {s.says}" for s in found.servers if not s.takes]
     return "\n".join([*lines, *words, *away])
+
+
+def federation_consent(
+    study: Study,
+    client: str,
+    *,
+    rows: int,
+    guarantee: Sequence[str],
+    private: bool,
+    cost: Iterable[str],
+) -> str:
+    """Returns what a participant of a study with one server agrees to when it takes part with ``rows`` rows.
+
+    ``guarantee`` are the method's sentences, of a run that is ``private`` or not; ``cost`` are those on its budget.
+    """
+    config, section = study.config, study.config.require_federation()
+    sentences = [
+        f"You take part in the study {config.run.id}, as {client}, with {rows:,} rows of your own. They stay on this "
+        "machine, and this command stays connected until the study ends.",
+        _used_columns(config),
+        sums_sentence(study),
+        _noise(section),
+        _outcome(config, guarantee, private=private),
+        *cost,
+        f"The server is {section.server} ({_host(section)}), alone.",
+        _participants(config),
+    ]
+    lines = [line for each in sentences for line in textwrap.wrap(printable(each), _WIDTH)]
+    words = [
+        "These words stand for all of that. The server's operator and another owner read you the same ones:",
+        *fingerprint_lines(config.digest()),
+    ]
+    return "\n".join([*lines, *words])
+
+
+def _used_columns(config: Config) -> str:
+    names = config.domain.names
+    person = config.run.person or ()
+    keys = (
+        f" The columns {and_list(person)} tell whose rows are whose; they are used here alone."
+        if person
+        else ""
+    )
+    return f"Of your table {count_text(len(names), 'column')} are used: {names_text(names)}.{keys}"
+
+
+def _noise(section: FederationSection) -> str:
+    among = f"over {section.minimum} or more owners"
+    if section.noise == "distributed":
+        return (
+            f"What leaves is masked, so that the server learns its sum {among}; each owner adds a part of the noise, "
+            "so that not even the server sees a sum without it."
+        )
+    single = (
+        " Counts of a query that one or two owners chose reach it by themselves."
+        if isinstance(section, FlaimSection) and section.grouping == "query"
+        else ""
+    )
+    return (
+        f"What leaves is masked, so that the server learns its sum {among}.{single} The server adds any noise that the "
+        "method does not add here: you trust it with sums without noise."
+    )
+
+
+def _outcome(config: Config, guarantee: Sequence[str], *, private: bool) -> str:
+    terms = (
+        "" if config.run.terms is None else " Terms of use go with it, which the configuration has."
+    )
+    what = "model" if config.algorithm is not None else "synthetic table"
+    return (
+        f"What comes out is a {what} with {'this guarantee' if private else 'THIS STATEMENT'}: "
+        f"{_sentence(' '.join(guarantee))} It goes to everybody who takes part, with a report and what an audit reads; "
+        f"your name is in them.{terms}"
+    )
+
+
+def _participants(config: Config) -> str:
+    section = config.require_federation()
+    least = max(section.minimum, config.clients.minimum)
+    until = f" They may come until {config.clients.closes}." if config.clients.closes else ""
+    lists = " and their keys" if section.client_keys else ""
+    against = (
+        "Every owner checks and signs who is in a sum, so that the server can invent nobody"
+        if config.run.security == MALICIOUS
+        else "The server is trusted to follow the protocol"
+    )
+    return (
+        f"At least {least:,} of these {count_text(len(section.clients), 'owner')}{lists} take part: "
+        f"{names_text(section.clients)}, each with at most {config.clients.rows_per_client:,} rows.{until} {against}."
+    )
+
+
+def _host(section: FederationSection) -> str:
+    return "" if section.address is None else section.address.host
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
 
 
 def _columns(config: Config) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from mechanisms.text_table import and_list
 from parties.cli.runtime import command_progress, run_supervised
 from parties.config import Config, load_config
 from parties.foundation.errors import CertificateError, ConfigError
@@ -21,6 +22,7 @@ from parties.identity.invitation import (
     parse_invitation,
 )
 from parties.identity.join_documents import fingerprint_lines, make_admission_request
+from parties.identity.listed_owners import listed_owners, unlisted_problem
 from parties.identity.study_setup import CERTIFICATES
 from parties.identity.tls import own_certificate
 from parties.local.processes import Supervision
@@ -30,6 +32,7 @@ from parties.storage.files import write_atomic
 _URL = "https://"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FETCH_S = 60.0
+_MOST_NAMES = 40
 
 
 def is_invitation(study: str) -> bool:
@@ -86,10 +89,19 @@ def ensure_admitted(path: Path, name: str, *, wait_s: float) -> None:
     if is_admitted(path):
         return
     config, progress = load_config(path), command_progress()
-    if name in [party.name for party in config.require_parties()]:
+    if name in [server.name for server in config.require_servers()]:
         raise CertificateError(f"{name!r} is the name of a server; expected another for an owner")
+    listed = listed_owners(config)
+    if listed and name not in listed:
+        raise CertificateError(
+            f"{unlisted_problem(listed, name, '')}; expected one of {and_list(list(listed)[:_MOST_NAMES])}"
+        )
     keys = config.require_tls().key.parent
     request, text = make_admission_request(name, config.digest(), keys=keys)
+    if problem := unlisted_problem(listed, name, request.key):
+        raise CertificateError(
+            f"{keys}: {problem}; expected the key whose request you sent before the study was made"
+        )
     lines = [
         f"{name} asks to be admitted to {config.run.id}. Read these words to the study's coordinator, by telephone:",
         *fingerprint_lines(request.key),

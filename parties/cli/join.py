@@ -2,30 +2,32 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mechanisms.accounting import Ledger
 from mechanisms.text_table import and_list
+from parties.cli.attend import (
+    FederationPart,
+    attend,
+    attend_invited,
+    attendance_text,
+    show_check,
+)
 from parties.cli.invitations import ensure_admitted, is_admitted, is_invitation, open_invitation
 from parties.cli.numbers import NumberRange
 from parties.cli.options import check_only, only_option, owner_options
-from parties.cli.result import MAX_WAIT_S, fetched_result
+from parties.cli.result import MAX_WAIT_S, FetchedResult, fetched_result
 from parties.cli.runtime import (
     command_progress,
     common_options,
-    make_private,
     print_json,
     print_lines,
     run_supervised,
 )
 from parties.cli.submit import in_terminal, participate
-from parties.config import Config
-from parties.config.provenance import check_confirmed
-from parties.federation.client import ParticipantReport, run_participant, with_epsilon
-from parties.federation.method import ServedMethod
 from parties.foundation.errors import ResultMissing
 from parties.identity.invitation import accept_invitation
 from parties.local.processes import Supervision
@@ -142,7 +144,8 @@ def join(
     CONFIG may be an invitation instead, a file or a URL that ends in # and the study's digest. Then this command does
     it all: it makes your key, asks to be admitted and waits for that, checks the table, shows in sentences what you
     agree to, sends, waits, and fetches the result with its audit. Stopped at any point, the same command goes on. Its
-    parts by themselves: syncret certs request --to, join --check, join with the config, join --status, result.
+    parts by themselves: syncret certs request --to, join --check, join with the config, join --status, result. With
+    FLAIM and between silos, it stays connected until the study ends, and waits for a server that is away.
 
     DistAIM ([[party]]): the table is checked against the config's domain, counted, shared, sealed and sent to one
     server; each server can read its own part alone. Run again after a failure it sends the same submission, which
@@ -176,14 +179,27 @@ def _join(
         served = {name: given[name] for name in _DISTAIM_OPTIONS}
         participate(owner, yes=yes, as_json=as_json, **served)
     else:
-        _join_federation(
-            owner,
-            served_method(method),
-            given["directory"],
-            epsilon=given["epsilon"],
-            not_private=given["not_private"],
-            as_json=as_json,
+        part = _part_of(owner, method, given)
+        if given["checks"]:
+            show_check(part, as_json=as_json)
+            return
+        report = attend(part)
+        click.echo(
+            json.dumps(report.to_dict(), indent=2)
+            if as_json
+            else attendance_text(report, owner.config)
         )
+
+
+def _part_of(owner: DataOwner, method: str, given: Mapping[str, Any]) -> FederationPart:
+    """Returns the owner's part in a run of a method with one server. Raises UsageError, DataError."""
+    return FederationPart.of(
+        owner,
+        served_method(method),
+        given["directory"],
+        epsilon=given["epsilon"],
+        not_private=given["not_private"],
+    )
 
 
 def _join_invited(
@@ -200,32 +216,70 @@ def _join_invited(
     if not (yes or in_terminal()):
         raise click.UsageError("there is no terminal to ask in; give --yes where you agree unasked")
     invitation = open_invitation(study)
-    _check_options(DISTAIM, study, given)
+    method = method_of(invitation.config)
+    _check_options(method, study, given)
     path = accept_invitation(invitation, Path())
     if not is_admitted(path):
         ensure_admitted(path, _own_name(name or invitation.owner, yes=yes), wait_s=wait_s)
-    found = owner()
-    served = {option: given[option] for option in _DISTAIM_OPTIONS}
-    progress = command_progress()
+    found, progress = owner(), command_progress()
 
     async def begin(supervision: Supervision) -> bool:
         return await await_begin(found.config, found.files, wait_s=wait_s, progress=progress)
 
-    sent = None
-    if run_supervised(begin, watch_stdin=False, events=None) or not _was_sent(found, given):
-        sent = participate(found, yes=yes, as_json=as_json, invited=True, **served)
-    try:
-        result = fetched_result(path, found.config, found.files, out=None, wait_s=wait_s)
-    except ResultMissing:
-        # What was charged comes back where two servers sign that nothing was opened.
-        participate(found, yes=True, as_json=as_json, **served | {"asks": True})
-        raise
+    begun = run_supervised(begin, watch_stdin=False, events=None)
+    options = _Invited(path, found, given, yes=yes, as_json=as_json, wait_s=wait_s)
+    take_part = _submit_invited if method == DISTAIM else _attend
+    did, result = take_part(options, begun)
     if as_json:
-        submission = None if sent is None else sent.to_dict()
-        print_json({"submission": submission, "result": result.to_dict()})
+        print_json({**did, "result": result.to_dict()})
     else:
         print_lines(result.lines())
     result.require_passed()
+
+
+@dataclass(frozen=True, slots=True)
+class _Invited:
+    """An invited owner that is admitted, its study's configuration file, and its command's options."""
+
+    path: Path
+    owner: DataOwner
+    given: Mapping[str, Any]
+    yes: bool
+    as_json: bool
+    wait_s: float
+
+    def result(self) -> FetchedResult:
+        """Waits for the result and fetches it. Raises ResultMissing, NotYet."""
+        owner = self.owner
+        return fetched_result(self.path, owner.config, owner.files, out=None, wait_s=self.wait_s)
+
+
+def _submit_invited(invited: _Invited, begun: bool) -> tuple[dict[str, object], FetchedResult]:
+    """Sends the submission, and fetches the result of a study of three servers; returns both."""
+    owner, as_json, sent = invited.owner, invited.as_json, None
+    served = {option: invited.given[option] for option in _DISTAIM_OPTIONS}
+    if begun or not _was_sent(owner, invited.given):
+        sent = participate(owner, yes=invited.yes, as_json=as_json, invited=True, **served)
+    try:
+        result = invited.result()
+    except ResultMissing:
+        # What was charged comes back where two servers sign that nothing was opened.
+        participate(owner, yes=True, as_json=as_json, **served | {"asks": True})
+        raise
+    return {"submission": None if sent is None else sent.to_dict()}, result
+
+
+def _attend(invited: _Invited, begun: bool) -> tuple[dict[str, object], FetchedResult]:
+    """Takes part until the study ends, and fetches the result of a study of one server; returns both."""
+    owner, report = invited.owner, None
+    if begun:
+        part = _part_of(owner, method_of(owner.config), invited.given)
+        asks = not invited.yes and in_terminal()
+        report = attend_invited(part, wait_s=invited.wait_s, asks=asks)
+        if report is not None and not invited.as_json:
+            click.echo(attendance_text(report, owner.config))
+    document: dict[str, object] = {"participation": None if report is None else report.to_dict()}
+    return document, invited.result()
 
 
 def _own_name(name: str, *, yes: bool) -> str:
@@ -253,62 +307,3 @@ def _check_options(method: str, source: str, given: Mapping[str, Any]) -> None:
         if given[name] not in (None, False) and name not in options[method]:
             having = and_list(titles[one] for one in titles if name in options[one])
             raise click.UsageError(f"{option} is for {having}; {source} is of {titles[method]}")
-
-
-def _join_federation(
-    owner: DataOwner,
-    served: ServedMethod,
-    directory: Path | None,
-    *,
-    epsilon: float | None,
-    not_private: bool,
-    as_json: bool,
-) -> None:
-    """Takes part in a run with one server, until the server says goodbye, and prints the participant's report."""
-    config = owner.config
-    check_confirmed(config)
-    # The table is checked before anything is made or charged.
-    part = served.participation(config, owner.table)
-    if not part.private and not not_private:
-        raise click.UsageError(
-            f"{' '.join(part.guarantee(Ledger(0.0)))} Say --not-private to take part all the same, or ask for a run "
-            "with noise."
-        )
-    if epsilon is not None and not part.own_epsilon:
-        raise click.UsageError(
-            f"--epsilon is for algorithms with each silo's own noise; here all silos have run.epsilon, "
-            f"{config.run.epsilon:g}"
-        )
-    folder = directory or owner.beside(served.key)
-    if part.keeps_secrets:
-        make_private(folder)
-    release = part.release if epsilon is None else with_epsilon(part.release, epsilon)
-    account = owner.account(release)
-
-    async def take_part(supervision: Supervision) -> ParticipantReport:
-        return await run_participant(
-            config,
-            part,
-            owner.files,
-            folder,
-            progress=command_progress(),
-            account=account,
-            epsilon=epsilon,
-        )
-
-    report = run_supervised(take_part, watch_stdin=False, events=None)
-    click.echo(json.dumps(report.to_dict(), indent=2) if as_json else _text(report, config))
-
-
-def _text(report: ParticipantReport, config: Config) -> str:
-    rounds = f"{report.facts['rounds']} rounds and " if "rounds" in report.facts else ""
-    spent = f"rho {report.rho_spent:.6g} of {report.rho_total:.6g} spent by its own ledger"
-    return "\n".join(
-        (
-            f"run {config.run.id}: {report.client} took part in {rounds}{report.sums} sums, {report.given_up} of them "
-            "given up",
-            *([spent] if report.rho_total else []),
-            *report.guarantee,
-            f"{report.sent_bytes} bytes sent, {report.received_bytes} received in {report.seconds:.1f} s",
-        )
-    )

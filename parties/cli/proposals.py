@@ -6,6 +6,7 @@ from typing import Any
 
 from parties.cli.options import service_answer
 from parties.config import Config, earlier_model, load_config
+from parties.config.provenance import check_confirmed
 from parties.identity.study_setup import create_study
 from parties.storage.files import disk_errors, write_new
 
@@ -17,12 +18,9 @@ def propose_study(
 
     One without servers gets those of the service, in the folder ``out``. Raises PartyError.
     """
-    # Local import: the planning behind it takes a while to import.
-    from parties.service.study_intake import check_service_study
-
     loaded, path = load_config(config), config
-    check_service_study(loaded, str(config))
-    if not loaded.parties and (loaded.flaim is None or loaded.flaim.key is None):
+    check_confirmed(loaded)
+    if not loaded.parties and (loaded.federation is None or loaded.federation.key is None):
         path = _merged(config, loaded, folder, authority=authority, out=out, days=days)
         loaded = load_config(path)
     return service_answer(folder, "POST", "/studies", _proposal(loaded)), path
@@ -32,7 +30,7 @@ def _merged(
     study: Path, config: Config, folder: Path, *, authority: Path, out: Path, days: float
 ) -> Path:
     """Writes the configuration with these servers into the folder ``out``, and returns its path. Raises PartyError."""
-    kind = "distaim" if config.flaim is None else "flaim"
+    kind = "distaim" if config.federation is None else config.federation.KEY
     texts = service_answer(folder, "POST", "/cards", {"kind": kind})["cards"]
     with TemporaryDirectory() as folder_path:
         cards = []
@@ -47,7 +45,7 @@ def _proposal(config: Config) -> dict[str, object]:
     """Returns the proposal for the service. Raises ConfigError, StoreError."""
     from parties.service.start_files import encoded_start
 
-    names = [party.name for party in config.parties] or [config.require_flaim().server]
+    names = [server.name for server in config.require_servers()]
     files = {"ca.crt": config.require_tls(name=names[0]).ca}
     for pid, name in enumerate(names):
         owner = config.require_tls(pid) if config.parties else config.require_tls(name=name)

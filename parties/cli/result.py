@@ -1,4 +1,7 @@
-"""Command `result`: the result of a finished study, fetched from its servers, put into one file and audited there."""
+"""Command `result`: the result of a finished study, fetched from its servers, put into one file and audited there.
+
+Studies of FLAIM and between silos have one server, which has all of it.
+"""
 
 import json
 import shutil
@@ -14,10 +17,10 @@ from parties.audit.findings import FAIL
 from parties.cli.invitations import study_path
 from parties.cli.numbers import NumberRange
 from parties.cli.runtime import command_progress, common_options, run_supervised
-from parties.config import CertificateFiles, Config, load_config
+from parties.config import CertificateFiles, Config, config_from_dict, load_config
 from parties.foundation.errors import PartyError, StoreError
 from parties.foundation.exit_codes import AuditFailed
-from parties.foundation.untrusted_text import parse_json, printable
+from parties.foundation.untrusted_text import parse_json, parse_toml, printable
 from parties.identity.study_setup import CERTIFICATES
 from parties.identity.tls import load_identity
 from parties.local.processes import Supervision
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 _DAMAGES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """Exceptions from texts of a report that nobody has checked yet."""
-_PACKAGE = "datapackage.json"
+_PACKAGE, _CONFIG = "datapackage.json", "config.toml"
 RESULT_FOLDER = "result"
 """Folder of the fetched files, beside the study's configuration."""
 MAX_WAIT_S = 31 * 86_400.0
@@ -102,8 +105,9 @@ def result(
     """Fetch the result of a study, and audit it here.
 
     CONFIG is the study's configuration, or its invitation. Each of the three servers gives its own transcript, and one
-    of them table, model and report, to everybody with a certificate of the study. They are put into one file, as by
-    syncret bundle, and that file is audited on this machine, as by syncret audit: no server is believed. Run again
+    of them table, model and report, to everybody with a certificate of the study; of FLAIM and between silos the one
+    server has all of it. They are put into one file, as by syncret bundle, and that file is audited on this machine, as
+    by syncret audit: no server is believed. Run again
     after a failure, it fetches what is missing. Exit status 18 if the study is not over yet, 17 if it has no result.
     """
     path = study_path(config)
@@ -154,7 +158,10 @@ def _check_replaceable(bundle: Path, config: Config) -> None:
         return
     try:
         with zipfile.ZipFile(bundle) as archive:
-            package = parse_json(archive.read(_PACKAGE))
+            names = archive.namelist()
+            package = parse_json(archive.read(_PACKAGE)) if _PACKAGE in names else None
+            if package is None:
+                package = {"id": _config_id(archive.read(_CONFIG).decode())}
     except (OSError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
         package = None
     if not isinstance(package, dict) or package.get("id") != f"sha256:{config.digest()}":
@@ -163,8 +170,19 @@ def _check_replaceable(bundle: Path, config: Config) -> None:
         )
 
 
+def _config_id(text: str) -> str:
+    """Returns the identity of a bundle between silos, without a data package: its configuration's.
+
+    Raises ValueError.
+    """
+    try:
+        return f"sha256:{config_from_dict(parse_toml(text), source='bundle', base=Path()).digest()}"
+    except (PartyError, MechanismError) as error:
+        raise ValueError(str(error)) from error
+
+
 def _own_server(config: Config, files: CertificateFiles, folder: Path) -> OwnServer:
-    names = [party.name for party in config.require_parties()]
+    names = [party.name for party in config.require_servers()]
     return OwnServer(names.index(load_identity(files).name), folder)
 
 
@@ -174,7 +192,7 @@ def _copy_certificates(config: Config, files: CertificateFiles, folder: Path) ->
     with disk_errors(target, "made"):
         target.mkdir(parents=True, exist_ok=True)
     pairs = [(files.ca, "ca.crt")]
-    pairs += [(source / f"{p.name}.crt", f"{p.name}.crt") for p in config.require_parties()]
+    pairs += [(source / f"{p.name}.crt", f"{p.name}.crt") for p in config.require_servers()]
     for path, name in pairs:
         with disk_errors(path, "read"):
             data = path.read_bytes()

@@ -71,11 +71,12 @@ study.add_command(apply)
 def propose(
     config: Path, folder: Path, authority: Path, out: Path, days: float, as_json: bool
 ) -> None:
-    """Propose a study to the three operators.
+    """Propose a study to the three operators, or one of FLAIM or between silos to this server's.
 
     A CONFIG without servers gets these three, with new cards, and certificates of the authority; the result is in OUT,
     to be handed to the data owners. One that `syncret certs merge` made is proposed as it is. The other two servers
-    fetch it from this one; nothing runs before all three operators have approved it.
+    fetch it from this one; nothing runs before all three operators have approved it. With [flaim] or [silos] this
+    server is the only one, and its operator alone approves.
     """
     answer, path = propose_study(config, folder, authority=authority, out=out, days=days)
     if as_json:
@@ -127,7 +128,7 @@ def invite(config: Path, owner: str, out: Path | None, *, as_json: bool) -> None
     epilog="Example: syncret study card --dir /var/lib/syncret",
 )
 @folder_option
-@click.option("--flaim", is_flag=True, help="Of FLAIM's server.")
+@click.option("--flaim", is_flag=True, help="Of the one server of FLAIM or of silos.")
 @common_options
 def card(folder: Path, flaim: bool, as_json: bool) -> None:
     """Make a new card of this server for one study, NAME.card, for a coordinator who merges cards by hand."""
@@ -382,8 +383,8 @@ def _request_of(study: str, words: str, folder: Path) -> Mapping[str, Any]:
 def result_command(study: str, out: Path | None, folder: Path, *, as_json: bool) -> None:
     """Put the whole result of a finished study into one file, with the other two servers' transcripts; audit it here.
 
-    This server fetches the transcripts from the two others. The file is what `syncret bundle` makes, and what owners
-    get by `syncret result`.
+    This server fetches the transcripts from the two others; of FLAIM and between silos it has all itself. The file is
+    what `syncret bundle` makes, and what owners get by `syncret result`.
     """
     document = service_answer(folder, "GET", _target(study))
     target, path = f"/studies/{document['digest']}/collect", out or Path(f"{document['run']}.zip")

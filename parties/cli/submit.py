@@ -109,12 +109,18 @@ def sending_text(found: Preview) -> str:
 
 
 def _cost(found: Preview) -> list[str]:
-    cost = found.cost
+    return cost_lines(found.cost, epsilon=found.epsilon, delta=found.delta)
+
+
+def cost_lines(cost: BudgetQuote, *, epsilon: float, delta: float) -> list[str]:
+    """Returns sentences on what a run takes of a table's budget, and what is left of it."""
     if not cost.rho:
         return [
             f"population {cost.dataset}: the run is charged already, and once for all that you send of it"
         ]
-    released = f"takes of your table's privacy epsilon {found.epsilon:g}, delta {found.delta:g} (rho {cost.rho:.4g})"
+    released = (
+        f"takes of your table's privacy epsilon {epsilon:g}, delta {delta:g} (rho {cost.rho:.4g})"
+    )
     return [released, _left(cost)]
 
 
@@ -435,7 +441,7 @@ def _show_over(
 def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> None:
     config = owner.config
     if asks:
-        _confirm(f"Withdraw the submission of {owner.name} from run {config.run.id}?")
+        confirm(f"Withdraw the submission of {owner.name} from run {config.run.id}?")
 
     datasets: list[str] = []
     give_back = refunds_of(owner, datasets)
@@ -451,7 +457,7 @@ def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> Non
     click.echo(json.dumps(document, indent=2) if as_json else text)
 
 
-def _confirm(question: str) -> None:
+def confirm(question: str) -> None:
     """Asks the question. Raises Stopped if the answer is no."""
     if not click.confirm(question, err=True):
         raise Stopped("not confirmed: nothing was sent or charged", Status.INTERRUPTED)
@@ -526,7 +532,7 @@ def _send(
         text = consent_text(owner.study, found, _cost(found)) if invited else question_text(found)
         click.echo(text, err=True)
         if asks:
-            _confirm("Did you hear these words, and do you agree?" if invited else "Send it?")
+            confirm("Did you hear these words, and do you agree?" if invited else "Send it?")
 
     async def send(supervision: Supervision) -> Submitted:
         return await submit_rows(owner, codes, capacity=capacity, state=path, progress=progress)
@@ -544,7 +550,7 @@ def _replace(
         made = saved_submission(config, owner.name, path)
         paid = None if made is None else made.submission
         click.echo(question_text(_preview(owner, len(codes), capacity, columns, paid)), err=True)
-        _confirm("Send it in the place of the former submission?")
+        confirm("Send it in the place of the former submission?")
 
     async def send(supervision: Supervision) -> Replacement:
         return await replace_rows(owner, codes, capacity=capacity, state=path, progress=progress)

@@ -32,6 +32,8 @@ from parties.config.schema import (
     RefreshSection,
     RunSection,
     SilosSection,
+    SingleServer,
+    StudyServer,
     TimeoutsSection,
     TlsSection,
     WorkloadSection,
@@ -233,6 +235,18 @@ class Config:
                 + (one if self.federation else ""),
             )
         return self.parties
+
+    def require_servers(self) -> tuple[StudyServer, ...]:
+        """Returns the servers as owners reach them: the three parties, or the one server of a federation.
+
+        Raises ConfigError if the config has none.
+        """
+        if self.parties or self.federation is None:
+            return self.require_parties()
+        section = self.require_federation()
+        if section.address is None:
+            raise RuntimeError("the config was checked for an address")
+        return (SingleServer(section.server, section.address, section.pinned),)
 
     def require_flaim(self) -> FlaimSection:
         """Returns [flaim] with address, server's key and clients' names. Raises ConfigError if one is missing."""

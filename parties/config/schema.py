@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from mechanisms.accounting import ZCDP
 from mechanisms.gaussian_privacy import GAUSSIAN
@@ -389,6 +389,31 @@ class PartySection:
     def seal_to(self) -> SealTo:
         """Public key that uploads for this server are sealed to."""
         return SealTo.parse(self.seal)
+
+
+class StudyServer(Protocol):
+    """A server as a study's owners reach it, of three or alone: its name, address and pinned key."""
+
+    @property
+    def name(self) -> str:
+        """Name in its certificate."""
+
+    @property
+    def ingest(self) -> Address:
+        """Address for owners."""
+
+    @property
+    def pinned(self) -> PinnedKey:
+        """Name and key hash that the server has to prove."""
+
+
+@dataclass(frozen=True, slots=True)
+class SingleServer:
+    """The one server of a federation, as a ``StudyServer``."""
+
+    name: str
+    ingest: Address
+    pinned: PinnedKey
 
 
 @dataclass(frozen=True, slots=True)

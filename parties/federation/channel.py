@@ -30,6 +30,7 @@ from parties.foundation.errors import (
     FrameConnectError,
     FrameTransportError,
     ProxyRefused,
+    ServerAway,
 )
 from parties.foundation.exit_codes import FederationRefused, Status
 from parties.foundation.version import version
@@ -185,8 +186,8 @@ async def _connect_with_retries(
             if time.monotonic() + _RETRY_S >= deadline:
                 if unknown:
                     meaning = tls.explain_tls_error(error, "it") or str(error)
-                    raise FrameConnectError(connection.server, meaning) from error
-                raise FrameConnectError(
+                    raise ServerAway(connection.server, meaning) from error
+                raise ServerAway(
                     connection.server,
                     f"{address} does not answer within {connection.config.timeouts.connect_s:g} s "
                     f"({str(error) or 'silence'}); expected the server there "

@@ -183,6 +183,10 @@ class FrameConnectError(FrameTransportError):
     """The peer is unreachable, or did not prove its identity."""
 
 
+class ServerAway(FrameConnectError):
+    """Nothing answers at the peer's address, or what answers does not run this study: both may change."""
+
+
 class FrameTimeout(FrameTransportError):
     """The peer was silent beyond the deadline."""
 

@@ -6,7 +6,7 @@ An invitation is untrusted input: its size is bounded, settings that are each pa
 [network]) are not taken over, and its digest has to be the configuration's. People compare the digest's words with two
 operators: whoever made another configuration of it is found by that, and another certificate of a server by its key.
 
-Secret: nothing. Known limit: studies of DistAIM alone.
+Secret: nothing.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def make_invitation(path: Path, owner: str = "") -> Invitation:
     if owner:
         check_subject(owner)
     texts = {}
-    for name in ["ca", *(party.name for party in config.require_parties())]:
+    for name in ["ca", *(server.name for server in config.require_servers())]:
         certificate = path.resolve().parent / CERTIFICATES / f"{name}.crt"
         with disk_errors(certificate, "read"):
             texts[certificate.name] = certificate.read_text(encoding="ascii", errors="replace")
@@ -160,7 +160,7 @@ def _config_of(text: str, source: str) -> Config:
     kept = {key: value for key, value in document.items() if key not in _OWN}
     config = config_from_dict(kept, source=f"{source}: config", base=Path())
     check_confirmed(config)
-    config.require_parties()
+    config.require_servers()
     return config
 
 

@@ -9,7 +9,6 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from parties.config import Config
-from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import CertificateError
 from parties.foundation.untrusted_text import certificate_from_pem
 from parties.identity.tls import common_name
@@ -22,7 +21,7 @@ def checked_certificates(config: Config, texts: Mapping[str, str]) -> dict[str, 
     """Returns the valid certificates of the authority and the pinned servers, by file name. Raises CertificateError."""
     authority = _certificate(texts, AUTHORITY_FILE)
     kept = [AUTHORITY_FILE]
-    for pinned in _pinned(config):
+    for pinned in [server.pinned for server in config.require_servers()]:
         name = f"{pinned.name}.crt"
         certificate = _certificate(texts, name)
         other = pinned.other_than(common_name(certificate, name), key_hash(certificate))
@@ -36,10 +35,6 @@ def checked_certificates(config: Config, texts: Mapping[str, str]) -> dict[str, 
             ) from error
         kept.append(name)
     return {name: texts[name] for name in kept}
-
-
-def _pinned(config: Config) -> list[PinnedKey]:
-    return [party.pinned for party in config.parties] or [config.require_flaim().pinned]
 
 
 def _certificate(texts: Mapping[str, str], name: str) -> x509.Certificate:

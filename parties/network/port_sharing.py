@@ -41,6 +41,11 @@ def admission_sni_name(digest: str) -> str:
     return f"{digest[:_DIGITS]}.admission{_SUFFIX}"
 
 
+def result_sni_name(digest: str) -> str:
+    """Returns the SNI name at which a service hands out the result of a study whose participants speak frames."""
+    return f"{digest[:_DIGITS]}.result{_SUFFIX}"
+
+
 def pass_socket(channel: socket.socket, kind: bytes, connection: socket.socket) -> bool:
     """Passes a connection to the process at the other end of ``channel``, and closes it here; False if that fails."""
     rights = array.array("i", [connection.fileno()])

@@ -8,7 +8,8 @@ became of it, and no answer says whether a name is taken.
 
 Strangers may ask, so everything is bounded: connections by address before TLS (``AdmissionDesk.take``), bytes and time
 of a request, and requests that wait, in total and by address. Where the total is reached, the address with most
-requests loses its latest one. Requests that nobody asks about again expire. A key has one name. Nothing here is secret.
+requests loses its latest one. Requests that nobody asks about again expire. A key has one name. Where a study's
+configuration lists its owners, or their keys, nobody else may ask. Nothing here is secret.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
@@ -27,7 +28,7 @@ from pathlib import Path
 from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from parties.config import CertificateFiles
+from parties.config import CertificateFiles, Config
 from parties.foundation.errors import CertificateError, ConfigError, PartyError, StoreError
 from parties.foundation.times import iso_time
 from parties.foundation.untrusted_text import certificate_from_pem
@@ -38,6 +39,7 @@ from parties.identity.join_documents import (
     fingerprint_words,
     parse_admission_request,
 )
+from parties.identity.listed_owners import listed_owners, unlisted_problem
 from parties.identity.signing import Issuer
 from parties.identity.tls import anonymous_server_context
 from parties.mpc.submission.http_api import admission_path
@@ -46,7 +48,7 @@ from parties.service.closed_studies import closed_study_answer
 from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
 from parties.service.responders import ResponderPool, StudyResponder
-from parties.service.studies import DISTAIM, ENDED, StudyRecord
+from parties.service.studies import ENDED, StudyRecord
 from parties.storage.files import disk_errors, write_atomic
 from protocols.mesh import key_hash
 
@@ -247,13 +249,22 @@ def _stored(path: Path) -> Applicant:
 
 
 class AdmissionDesk:
-    """Takes requests for admission to the open studies among ``studies``; ``files_of`` has their certificate files."""
+    """Takes requests for admission to the open studies among ``studies``.
+
+    ``files_of`` returns a study's certificate files, and ``config_of`` its configuration, whose list of owners, and of
+    their keys, a request has to fit.
+    """
 
     def __init__(
-        self, studies: KnownStudies, files_of: Callable[[StudyRecord], CertificateFiles]
+        self,
+        studies: KnownStudies,
+        files_of: Callable[[StudyRecord], CertificateFiles],
+        config_of: Callable[[StudyRecord], Config],
     ) -> None:
         self._studies = studies
         self._files_of = files_of
+        self._config_of = config_of
+        self._listed: dict[str, Mapping[str, str]] = {}
         self._pool = ResponderPool()
         self._applicants: dict[str, Applicants] = {}
         self._lock = asyncio.Lock()
@@ -263,7 +274,7 @@ class AdmissionDesk:
     def take(self, name: str, connection: socket.socket) -> bool:
         """Takes over a connection by the SNI ``name`` of a study's admission; False for another name."""
         for study in self._studies.values():
-            if study.kind == DISTAIM and admission_sni_name(study.digest) == name:
+            if admission_sni_name(study.digest) == name:
                 break
         else:
             return False
@@ -361,7 +372,21 @@ class AdmissionDesk:
             return _error(
                 HTTPStatus.BAD_REQUEST, "the request is for another study", "one for this study"
             )
+        try:
+            listed = await self._owners_of(study)
+        except (ConfigError, StoreError):
+            what = "the server cannot read the study at present"
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, what, "another try later")
+        if problem := unlisted_problem(listed, asked.name, asked.key):
+            return _error(HTTPStatus.FORBIDDEN, problem, "an owner of the study's configuration")
         return await self._decision(study, asked, bytes(text), remote=request.remote or "")
+
+    async def _owners_of(self, study: StudyRecord) -> Mapping[str, str]:
+        """Returns the keys of the owners that a study lists, by name; see ``listed_owners``. Raises ConfigError."""
+        if study.digest not in self._listed:
+            config = await asyncio.to_thread(self._config_of, study)
+            self._listed[study.digest] = listed_owners(config)
+        return self._listed[study.digest]
 
     async def _decision(
         self, study: StudyRecord, asked: AdmissionRequest, text: bytes, *, remote: str

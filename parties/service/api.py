@@ -257,7 +257,7 @@ def _orders(service: Service, study: StudyRecord) -> list[str]:
     found = ["approve"] if study.state in (StudyState.PROPOSED, StudyState.FAILED) else []
     if study.state not in (StudyState.FINISHED, StudyState.CANCELLED):
         found.append("cancel")
-    if study.state is StudyState.FINISHED and study.kind == DISTAIM:
+    if study.state is StudyState.FINISHED:
         found.append("collect")
     return found
 

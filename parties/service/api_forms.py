@@ -76,7 +76,7 @@ class KeyConfirmation(Struct, forbid_unknown_fields=True):
 class CardRequest(Struct, forbid_unknown_fields=True):
     """The kind of study that new cards are for; ``own``: of this server alone."""
 
-    kind: Literal["distaim", "flaim"] = "distaim"
+    kind: Literal["distaim", "flaim", "silos"] = "distaim"
     own: bool = False
 
 
@@ -395,7 +395,7 @@ class StudySummary(TypedDict):
     digest: str
     words: str
     run: str
-    kind: Literal["distaim", "flaim"]
+    kind: Literal["distaim", "flaim", "silos"]
     state: StudyState
     reason: str
     why: str

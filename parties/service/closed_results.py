@@ -1,5 +1,7 @@
 """Public files of a finished study, for its owners and servers: transcripts, table, model and report.
 
+A study of one server has its one transcript, and between silos the files of its algorithm.
+
 The study's responder (`parties.service.closed_studies`) has verified the requester's certificate, of the study's
 authority. Files have fixed names, and all of them are public by the protocol. The number of transfers at a time is
 bounded, and so is the time for each chunk, so that slow readers keep nobody away for long. Nothing here is secret.
@@ -15,15 +17,20 @@ from aiohttp import web
 
 from parties.foundation.errors import StoreError
 from parties.foundation.version import ingest_headers
-from parties.mpc.submission.http_api import RESULT_FILES, TRANSCRIPT_FILE, result_path
+from parties.mpc.submission.http_api import (
+    TRANSCRIPT_FILE,
+    is_plain_file,
+    is_result_name,
+    result_names,
+    result_path,
+)
 from parties.service.retention import RESULTS, TRANSCRIPTS, removed_at
-from parties.service.studies import StudyRecord, StudyState
+from parties.service.studies import SILOS, StudyRecord, StudyState
 
 _CHUNK = 1 << 18
 _CHUNK_S = 60.0
 """Maximum time in seconds for a chunk to leave."""
 _MAX_TRANSFERS = 32
-_NAMES = (TRANSCRIPT_FILE, *RESULT_FILES)
 
 
 class ClosedResults:
@@ -49,8 +56,9 @@ class ClosedResults:
         name = request.path.removeprefix(f"{base}/")
         if name == request.path:
             return None
-        path = self._folder_of(study) / name
-        if name not in _NAMES or not _is_plain(path):
+        folder = self._folder_of(study)
+        path = folder / name
+        if not await asyncio.to_thread(_is_listed, study, folder, name):
             return _error(HTTPStatus.NOT_FOUND, f"no file {name[:40]!r}", "one of the list")
         if self.transfers >= _MAX_TRANSFERS:
             text = f"{self.transfers} files are on their way already"
@@ -64,8 +72,8 @@ class ClosedResults:
     async def _list(self, study: StudyRecord) -> web.Response:
         folder = self._folder_of(study)
         try:
-            sizes, removed = await asyncio.to_thread(_sizes_of, folder)
-        except (OSError, StoreError):
+            sizes, removed = await asyncio.to_thread(_sizes_of, study, folder)
+        except (OSError, ValueError, StoreError):
             text = "the files cannot be read at present"
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, "another try later")
         document = {
@@ -78,15 +86,28 @@ class ClosedResults:
         return web.json_response(document, headers=ingest_headers())
 
 
-def _sizes_of(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
+def _names(study: StudyRecord, folder: Path) -> list[str]:
+    """Returns the names of the public files that are there. Raises OSError, ValueError."""
+    transcript = [TRANSCRIPT_FILE] if is_plain_file(folder / TRANSCRIPT_FILE) else []
+    return transcript + result_names(folder, silos=study.kind == SILOS)
+
+
+def _is_listed(study: StudyRecord, folder: Path, name: str) -> bool:
+    """True for a file that the list has."""
+    silos = study.kind == SILOS
+    if name != TRANSCRIPT_FILE and not is_result_name(name, silos=silos):
+        return False
+    try:
+        return name in _names(study, folder)
+    except (OSError, ValueError):
+        return False
+
+
+def _sizes_of(study: StudyRecord, folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     """Returns the sizes of the files that are there, and when transcripts or results were removed."""
-    sizes = {name: (folder / name).stat().st_size for name in _NAMES if _is_plain(folder / name)}
+    sizes = {name: (folder / name).stat().st_size for name in _names(study, folder)}
     times = {what: removed_at(folder, what) for what in (TRANSCRIPTS, RESULTS)}
     return sizes, {what: at for what, at in times.items() if at is not None}
-
-
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
 
 
 def _error(status: int, what: str, expected: str) -> web.Response:

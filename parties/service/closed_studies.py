@@ -7,7 +7,8 @@ the reason "closed" if the study is over, 503 if it may accept submissions later
 questions about a withdrawal a signed statement, where one is true (`parties.service.closed_returns`), and to those
 about releases what of the owner's key this server has released in any study; and of a finished study its public files
 (`parties.service.closed_results`). No body is read. Participants of a study of one server that is over are told what of
-their key was released (`parties.service.closed_federations`). All answers are public.
+their key was released (`parties.service.closed_federations`); at a name of its own (`result_sni_name`) such a study's
+result is handed out over HTTPS, in every state of the study. All answers are public.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from parties.foundation.version import ingest_headers
 from parties.identity.tls import peer_key, peer_name, server_context
 from parties.mpc.submission.http_api import releases_path, withdrawal_path
 from parties.mpc.submission.messages import FieldError
-from parties.network.port_sharing import study_sni_name
+from parties.network.port_sharing import result_sni_name, study_sni_name
 from parties.service.closed_federations import ClosedFederationResponder
 from parties.service.closed_results import ClosedResults
 from parties.service.closed_returns import ClosedReturns, OwnerRequest, ReleasesRequest
@@ -41,7 +42,6 @@ from parties.storage.release_registry import ReleaseRegistry
 from parties.storage.user_paths import registry_path
 
 _NOTHING_MORE = "nothing more: no submission is taken"
-_AGAIN = f"{_NOTHING_MORE}, unless all three operators approve it again; --withdraw takes back what was sent"
 
 
 ReturnOf: TypeAlias = Callable[[StudyRecord, OwnerRequest], Awaitable[Mapping[str, object] | None]]
@@ -69,10 +69,16 @@ class ClosedStudies:
             results=results,
             releases_of=self._returns.releases,
         )
+        self._single_results = ClosedStudyResponder(studies.get, self._files, results=results)
 
     def take(self, name: str, connection: socket.socket) -> bool:
-        """Passes a connection by the SNI ``name`` of a study without a process to its responder."""
+        """Passes a connection by the SNI ``name`` of a study without a process to its responder.
+
+        The name of a single server's result is answered whether the study has a process or not.
+        """
         for study in self._studies.values():
+            if study.kind != DISTAIM and result_sni_name(study.digest) == name:
+                return self._single_results.take(study.digest, connection)
             if study.state in ACTIVE or study_sni_name(study.digest) != name:
                 continue
             if study.kind == DISTAIM:
@@ -82,9 +88,7 @@ class ClosedStudies:
 
     def _take_federation(self, digest: str, connection: socket.socket) -> bool:
         def responder() -> ClosedFederationResponder:
-            folder = self._studies.folder(self._studies[digest])
-            files = server_certificate_files(load_config(folder.config))
-            context = server_context(files)
+            context = server_context(self._files(self._studies[digest]))
             return ClosedFederationResponder(
                 lambda: self._studies.get(digest), self._statements_of, context
             )
@@ -102,10 +106,11 @@ class ClosedStudies:
     async def close(self) -> None:
         """Closes all connections."""
         await self._responder.close()
+        await self._single_results.close()
         await self._federations.close()
 
     def _files(self, study: StudyRecord) -> CertificateFiles:
-        """Returns a study's certificate files. Raises ConfigError."""
+        """Returns a study's certificate files. Raises ConfigError, CertificateError."""
         return server_files(self._studies, study, self._identity.pid)
 
     async def _return(
@@ -119,8 +124,12 @@ class ClosedStudies:
 
 
 def server_files(studies: KnownStudies, study: StudyRecord, pid: int) -> CertificateFiles:
-    """Returns the certificate files of server ``pid`` for a study. Raises ConfigError."""
-    return load_config(studies.folder(study).config).require_tls(pid)
+    """Returns the certificate files of server ``pid`` for a study, or of its one server.
+
+    Raises ConfigError, CertificateError.
+    """
+    config = load_config(studies.folder(study).config)
+    return config.require_tls(pid) if study.kind == DISTAIM else server_certificate_files(config)
 
 
 class ClosedStudyResponder:
@@ -193,8 +202,7 @@ class _StudyAnswers:
         status: int = HTTPStatus.NOT_FOUND
         document: Mapping[str, object] = {"error": {"what": "no study"}}
         if study is not None:
-            status, error = closed_study_answer(study)
-            document = {"error": error}
+            status, document = _state_answer(study)
             if request.path == withdrawal_path(study.run):
                 returned = await self._returned(study, request)
                 if returned is not None:
@@ -238,6 +246,14 @@ def _tls(request: web.BaseRequest) -> ssl.SSLObject | None:
     return found if isinstance(found, ssl.SSLObject) else None
 
 
+def _state_answer(study: StudyRecord) -> tuple[int, Mapping[str, object]]:
+    """Returns the HTTP status and the document for an owner: that a single server's study runs, or else the error."""
+    if study.kind != DISTAIM and study.state in ACTIVE:
+        return HTTPStatus.ACCEPTED, {"run": study.run, "state": study.state.value}
+    status, error = closed_study_answer(study)
+    return status, {"error": error}
+
+
 def closed_study_answer(study: StudyRecord) -> tuple[int, dict[str, str]]:
     """Returns the HTTP status and the error for an owner of a study that does not run."""
     if study.state in ENDED:
@@ -246,13 +262,24 @@ def closed_study_answer(study: StudyRecord) -> tuple[int, dict[str, str]]:
         error = {
             "what": f"the study {study.run} {how.get(study.state, 'has failed')}{when}",
             "where": "study",
-            "expected": _AGAIN if study.state is StudyState.FAILED else _NOTHING_MORE,
+            "expected": _again_text(study) if study.state is StudyState.FAILED else _NOTHING_MORE,
             "reason": str(EnrollmentRefusalReason.CLOSED),
         }
         return HTTPStatus.GONE, error
     error = {
         "what": f"the study {study.run} has not begun: it is {study.state}",
         "where": "study",
-        "expected": "it again, once the operators of all three servers have approved it",
+        "expected": _approval_text(study),
     }
     return HTTPStatus.SERVICE_UNAVAILABLE, error
+
+
+def _approval_text(study: StudyRecord) -> str:
+    who = "the operators of all three servers have" if study.kind == DISTAIM else "its operator has"
+    return f"it again, once {who} approved it"
+
+
+def _again_text(study: StudyRecord) -> str:
+    if study.kind != DISTAIM:
+        return f"{_NOTHING_MORE}, unless its operator approves it again"
+    return f"{_NOTHING_MORE}, unless all three operators approve it again; --withdraw takes back what was sent"

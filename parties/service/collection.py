@@ -1,7 +1,8 @@
-"""Collection of a finished study's whole result at one server: the three transcripts, and one file of all.
+"""Collection of a finished study's whole result at one server: all transcripts, and one file of all.
 
 A process of its own fetches what the other two servers have over their ingest ports, with this server's certificate of
-the study, packs it and audits it (`syncret result`). All of it is public. One collection of a study runs at a time.
+the study, packs it and audits it (`syncret result`); a study of one server is there whole. All of it is public. One
+collection of a study runs at a time.
 """
 
 import asyncio
@@ -37,10 +38,8 @@ class ResultCollection:
 
     def start(self, study: StudyRecord, actor: str) -> None:
         """Starts a collection, unless one runs. Raises CollectionRefused."""
-        if study.state is not StudyState.FINISHED or study.kind != "distaim":
-            raise CollectionRefused(
-                f"{study.run} is {study.state}; expected a study of three servers that is finished"
-            )
+        if study.state is not StudyState.FINISHED:
+            raise CollectionRefused(f"{study.run} is {study.state}; expected one that is finished")
         running = self._tasks.get(study.digest)
         if running is None or running.done():
             self._problems.pop(study.digest, None)

@@ -193,8 +193,8 @@ class FormerKey:
 class ServiceIdentity:
     """Identity of the service in ``folder``: ``servers`` has the three in order of their numbers, ``pid`` is its own.
 
-    A service for FLAIM studies alone has no peers: ``servers`` has only itself. ``reload`` changes it in place when a
-    key or a certificate was replaced.
+    A service for studies of one server has no peers: ``servers`` has only itself. ``reload`` changes it in place when
+    a key or a certificate was replaced.
 
     Attributes:
         successors: Next keys or certificates of the others that were confirmed here, by number.
@@ -389,14 +389,14 @@ def link_key(link: Path, file: Path) -> None:
 
 
 def join_servers(folder: Path, files: Sequence[Path]) -> ServiceIdentity:
-    """Stores the files of the three servers in the order of their numbers; or this server's own alone, for FLAIM.
+    """Stores the files of the three servers in the order of their numbers; or its own alone.
 
     A repetition with other addresses of the same servers is allowed. Raises CertificateError, ConfigError, StoreError.
     """
     servers = [ServerFile.load(path) for path in files]
     if len(servers) not in (1, 3):
         raise CertificateError(
-            f"these are {len(servers)} servers; expected three, or for FLAIM this one alone"
+            f"these are {len(servers)} servers; expected three, or this one alone for FLAIM and silos"
         )
     for what in ("name", "key", "mesh", "ingest"):
         values = [str(getattr(server, what)) for server in servers]

@@ -310,10 +310,6 @@ def _cards(config: Config, paths: Sequence[Path]) -> tuple[Files, tuple[str, ...
             )
         files[f"servers/{path.name}"] = _public(path)
         names += [path.name] if service else []
-    if names and config.silos is not None:
-        raise CertificateError(
-            f"{names[0]}: is of a service, which takes no study between silos; expected the server's card, or none"
-        )
     if names and [Path(name).stem for name in names] != list(keys):
         raise CertificateError(
             f"these are the files {', '.join(names)}; expected those of {', '.join(keys)} in this order, or none"

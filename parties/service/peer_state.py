@@ -82,7 +82,7 @@ class StudySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PeerState:
-    """State of a server: maximum of studies at once (``limit``), running FLAIM studies (``busy``), all ``studies``.
+    """State of a server: its ``limit`` of studies at once, running ones of one server (``busy``), all ``studies``.
 
     Attributes:
         refused: Reasons for not accepting studies that another server proposed, by digest.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from parties.service.peer_state import PeerState, StudySnapshot
-from parties.service.studies import ACTIVE, ENDED, FLAIM, NOT_STARTED, StudyRecord, StudyState
+from parties.service.studies import ACTIVE, DISTAIM, ENDED, NOT_STARTED, StudyRecord, StudyState
 
 _MAX_FETCHES = 4
 """Maximum number of studies fetched in one step."""
@@ -95,8 +95,8 @@ class ObservedState:
 
     @property
     def busy(self) -> int:
-        """Number of FLAIM studies that run here, which are unknown to the others."""
-        return sum(s.kind == FLAIM and s.state in ACTIVE for s in self.studies.values())
+        """Number of studies of one server that run here, which are unknown to the others."""
+        return sum(s.kind != DISTAIM and s.state in ACTIVE for s in self.studies.values())
 
     @property
     def order(self) -> dict[str, int]:
@@ -106,12 +106,12 @@ class ObservedState:
         return {
             digest: study.turn
             for digest, study in self.studies.items()
-            if study.turn is not None and study.kind != FLAIM and study.state in ACTIVE
+            if study.turn is not None and study.kind == DISTAIM and study.state in ACTIVE
         }
 
     def needs(self, study: StudyRecord) -> set[str]:
         """Returns the names of the servers that have to approve the study."""
-        return {self.names[self.pid]} if study.kind == FLAIM else set(self.names)
+        return {self.names[self.pid]} if study.kind != DISTAIM else set(self.names)
 
 
 def reconcile(view: ObservedState) -> list[Action]:
@@ -140,7 +140,7 @@ def _fetch_unknown(view: ObservedState) -> Iterator[Action]:
 
 
 def _approvals(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
-    if study.kind == FLAIM or study.state not in NOT_STARTED:
+    if study.kind != DISTAIM or study.state not in NOT_STARTED:
         return
     for pid, snapshot in _peer_snapshots(view, study):
         if snapshot.approved and view.names[pid] not in study.approvals:
@@ -175,10 +175,10 @@ def _follow_peers(view: ObservedState, study: StudyRecord) -> Iterator[Action]:
 
 
 def _local_starts(view: ObservedState) -> Iterator[Action]:
-    """Yields starts of FLAIM studies, which wait for capacity at this server only."""
+    """Yields starts of studies of one server, which wait for capacity at this server only."""
     running = sum(study.state in ACTIVE for study in view.studies.values())
     for study in _queued(view):
-        if study.kind == FLAIM and running < view.limit:
+        if study.kind != DISTAIM and running < view.limit:
             running += 1
             yield StartStudy(study.digest, (study.turn or 0) + 1)
 
@@ -189,13 +189,13 @@ def _ordered_starts(view: ObservedState) -> Iterator[Action]:
         return
     others = list(view.heard.values())
     capacity = min([view.limit - view.busy, *(item.limit - item.busy for item in others)])
-    running = {s.digest for s in view.studies.values() if s.kind != FLAIM and s.state in ACTIVE}
+    running = {s.digest for s in view.studies.values() if s.kind == DISTAIM and s.state in ACTIVE}
     for item in others:
         running |= {d for d, snapshot in item.studies.items() if snapshot.state in ACTIVE}
     last = _last_turn(view, others)
     for study in _queued(view):
         ready = [item.studies.get(study.digest) for item in others]
-        if study.kind == FLAIM or len(running) >= capacity:
+        if study.kind != DISTAIM or len(running) >= capacity:
             continue
         if all(snapshot and snapshot.state is StudyState.QUEUED for snapshot in ready):
             # Each of the others starts a study only with a turn that is later than its own record of it.
@@ -224,5 +224,5 @@ def _queued(view: ObservedState) -> list[StudyRecord]:
 
 def _peer_snapshots(view: ObservedState, study: StudyRecord) -> Iterator[tuple[int, StudySnapshot]]:
     for pid, statement in view.heard.items():
-        if study.kind != FLAIM and study.digest in statement.studies:
+        if study.kind == DISTAIM and study.digest in statement.studies:
             yield pid, statement.studies[study.digest]

@@ -26,6 +26,7 @@ from parties.foundation.untrusted_text import parse_json
 from parties.mpc.outputs import STORE_FOLDER
 from parties.mpc.replay.log import REPLAY_FOLDER as TAPE
 from parties.mpc.storage.run_state import ENDED, FORGOTTEN
+from parties.mpc.submission.http_api import is_result_name
 from parties.observability.events import Progress
 from parties.report.quality import QUALITY
 from parties.service.events import EventName
@@ -84,7 +85,8 @@ def sweep(
         for what, most in days.items():
             if ended is None or most is None or moment - ended < most * _DAY_S:
                 continue
-            if names := tuple(name for name in _FILES[what] if (run / name).exists()):
+            listed = dict.fromkeys((*_FILES[what], *_files_of_silos(run, what)))
+            if names := tuple(name for name in listed if (run / name).exists()):
                 found.append(RemovedFiles(str(run), iso_time(ended), what, names))
                 if not dry:
                     _remove(run, what, names, moment)
@@ -164,9 +166,35 @@ def _ended(run: Path) -> float | None:
     if text is not None:
         return datetime.fromisoformat(text).timestamp()
     result = run / RESULT
-    # FLAIM's server writes the result last. DistAIM's servers write it before the others have confirmed the end.
-    if (run / STORE_FOLDER / "rounds").exists() and result.exists():
-        return result.stat().st_mtime
+    # A federation's server writes the result last. DistAIM's servers write it before the others have confirmed the end.
+    alone = (run / STORE_FOLDER / "rounds").exists() or _result_files(run) is not None
+    return result.stat().st_mtime if alone and result.exists() else None
+
+
+def _files_of_silos(run: Path, what: str) -> tuple[str, ...]:
+    """Returns the names of what a run between silos leaves besides; none for another run. Raises StoreError."""
+    files = _result_files(run)
+    if files is None:
+        return ()
+    if what == TRANSCRIPTS:
+        return (TRANSCRIPTS,)
+    return tuple(name for name in files if is_result_name(name, silos=True))
+
+
+def _result_files(run: Path) -> list[str] | None:
+    """Returns the names of the algorithm's files of a finished run between silos, None for another run.
+
+    Raises StoreError.
+    """
+    if not (run / RESULT).is_file():
+        return None
+    with disk_errors(run / RESULT, "read"):
+        text = (run / RESULT).read_text(encoding="utf-8", errors="replace")
+    with contextlib.suppress(ValueError):
+        found = parse_json(text)
+        files = found.get("files") if isinstance(found, dict) else None
+        if isinstance(files, list):
+            return [str(name) for name in files]
     return None
 
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from mechanisms.text_table import and_list
-from parties.config import Address
+from parties.config import Address, load_config
 from parties.foundation.errors import ConfigError, PartyError
 from parties.network.port_sharing import study_sni_name
 from parties.network.sni_router import SniRouter
@@ -125,7 +125,9 @@ class Service:
         self.collection = ResultCollection(self.studies)
         self.four_eyes = FourEyes(self.studies)
         self.admission = AdmissionDesk(
-            self.studies, lambda study: server_files(self.studies, study, identity.pid)
+            self.studies,
+            lambda study: server_files(self.studies, study, identity.pid),
+            lambda study: load_config(self.studies.folder(study).config),
         )
         self._routers: tuple[SniRouter, SniRouter] | None = None
 
@@ -298,8 +300,7 @@ class Service:
         if not self.identity.former:
             return
         config = await self.studies.config(study.digest)
-        pins = [party.pinned for party in config.parties] or [config.require_flaim().pinned]
-        for pinned in pins:
+        for pinned in [server.pinned for server in config.require_servers()]:
             if (former := self.identity.former_key(pinned.key)) is not None:
                 raise WrongStudyState(
                     f"it names a key of {pinned.name} that was replaced on {former.until[:10]}; expected a new proposal"

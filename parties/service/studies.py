@@ -21,7 +21,8 @@ from parties.service.events import Actor, EventName, event_words
 from parties.service.operators_log import LogPage, OperatorsLog
 from parties.service.tables import APPROVALS, EVENTS, STUDIES
 
-DISTAIM, FLAIM = "distaim", "flaim"
+DISTAIM, FLAIM, SILOS = "distaim", "flaim", "silos"
+"""Kinds of studies; the latter two have one server."""
 
 
 class StudyState(enum.StrEnum):

@@ -31,10 +31,11 @@ from parties.identity.study_certificates import checked_certificates
 from parties.identity.study_setup import CERTIFICATES, TLS
 from parties.identity.tls import is_outside
 from parties.methods.flaim.settings import check_flaim
+from parties.methods.registry import served_method
 from parties.mpc.planning.validation import validate_run
 from parties.service.identity import CARDS, KEYS, ServiceIdentity
 from parties.service.start_files import MAX_START_BYTES, checked_start, encoded_start
-from parties.service.studies import DISTAIM, FLAIM, StoredProposal
+from parties.service.studies import DISTAIM, FLAIM, SILOS, StoredProposal
 from parties.session.result_digests import write_earlier
 from parties.session.study import Study
 from parties.storage.files import create, disk_errors, write_atomic
@@ -62,8 +63,10 @@ class Proposal:
 
     @property
     def kind(self) -> str:
-        """Method of the study, DISTAIM or FLAIM."""
-        return DISTAIM if self.config.parties else FLAIM
+        """Kind of the study: DISTAIM, FLAIM or SILOS."""
+        if self.config.parties:
+            return DISTAIM
+        return FLAIM if self.config.silos is None else SILOS
 
     @property
     def text(self) -> str:
@@ -128,22 +131,11 @@ def _without_local_settings(text: str) -> Config:
     return config_from_dict(document | {"tls": TLS}, source=SOURCE, base=Path())
 
 
-def check_service_study(config: Config, source: str) -> None:
-    """Refuses a study of a kind that no service runs, and one with an unconfirmed domain.
-
-    Raises ConfigError, naming ``source``.
-    """
-    if config.silos is not None:
-        text = "is there; expected a study of DistAIM or FLAIM: silos meet `syncret serve study`, on a port of its own"
-        raise ConfigError(source, "silos", text)
-    check_confirmed(config)
-
-
 def _check_servers(config: Config, identity: ServiceIdentity) -> None:
     """Raises ConfigError unless the study is for these servers, with the known keys and addresses."""
-    check_service_study(config, SOURCE)
+    check_confirmed(config)
     if not config.parties:
-        _check_flaim_server(config, identity)
+        _check_single_server(config, identity)
         return
     if len(identity.servers) != len(config.parties):
         text = "are three servers; this service knows no others (`syncret serve join`)"
@@ -169,14 +161,16 @@ def _check_servers(config: Config, identity: ServiceIdentity) -> None:
                 raise ConfigError(SOURCE, f"party.{end}", text)
 
 
-def _check_flaim_server(config: Config, identity: ServiceIdentity) -> None:
-    section, own = config.require_flaim(), identity.own
+def _check_single_server(config: Config, identity: ServiceIdentity) -> None:
+    section, own = config.require_federation(), identity.own
     if other := own.pinned.other_than(section.server, section.pinned.key):
         text = other.replace("the server's certificate", "the study's server")
-        raise ConfigError(SOURCE, "flaim.server", text.replace("the configuration", "this service"))
+        raise ConfigError(
+            SOURCE, f"{section.KEY}.server", text.replace("the configuration", "this service")
+        )
     if section.address != own.ingest:
         text = f"is {section.address}; expected {own.ingest}, this server's ingest address"
-        raise ConfigError(SOURCE, "flaim.address", text)
+        raise ConfigError(SOURCE, f"{section.KEY}.address", text)
 
 
 def _check_feasible(config: Config) -> None:
@@ -184,6 +178,8 @@ def _check_feasible(config: Config) -> None:
     study = Study.of(config)
     if config.parties:
         validate_run(study)
+    elif config.silos is not None:
+        served_method(config.federation_section).plan(config)
     else:
         check_flaim(study)
 
@@ -256,7 +252,7 @@ class StudySummary:
     @classmethod
     def of(cls, config: Config) -> "StudySummary":
         """Returns the summary of a configuration."""
-        run, clients, flaim = config.run, config.clients, config.flaim
+        run, clients, one = config.run, config.clients, config.federation
         return cls(
             run.epsilon,
             run.delta,
@@ -265,7 +261,7 @@ class StudySummary:
             clients.expected,
             clients.minimum,
             clients.rows_per_client,
-            () if flaim is None else tuple(flaim.clients),
+            () if one is None else tuple(one.clients),
         )
 
 

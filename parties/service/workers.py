@@ -43,7 +43,7 @@ from parties.session.operator_commands import OperatorCommands as Asking
 
 _LOG_BYTES = 1 << 24
 _ROUND_EVENT, _RECORD = "round-done", "log"
-_PROGRESS_EVENTS, _FLAIM_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("listening", _ROUND_EVENT)
+_PROGRESS_EVENTS, _SINGLE_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("listening", _ROUND_EVENT)
 """Events after which the count of failures starts anew."""
 _REJECTED = "rejected"
 _MAX_REJECTED, _REJECTED_S = 20, 10.0
@@ -171,7 +171,7 @@ class Worker:
         if name in (_REJECTED, _RECORD):
             return
         self.text = str(event.get("text"))
-        if name in (_PROGRESS_EVENTS if self.study.kind == DISTAIM else _FLAIM_PROGRESS_EVENTS):
+        if name in (_PROGRESS_EVENTS if self.study.kind == DISTAIM else _SINGLE_PROGRESS_EVENTS):
             self.calling = False
             self._on_progress(at_once=name == _ROUND_EVENT)
             self.state = (
@@ -262,7 +262,7 @@ async def run_study(
     asked: Asking,
     log: JsonLog | None = None,
 ) -> None:
-    """Runs server ``pid`` of DistAIM, or (None) FLAIM's server, until the study is finished, and writes the report.
+    """Runs server ``pid`` of DistAIM, or (None) a federation's, until the study is finished, and writes the report.
 
     Serves the admin socket in ``directory`` meanwhile (`parties.service.exposed_run`). Raises as
     `parties.mpc.server.run_mpc_server` and `parties.federation.server.run_federated_server`.

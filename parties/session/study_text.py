@@ -32,6 +32,30 @@ def queries_sentence(study: Study) -> str:
     )
 
 
+def sums_sentence(study: Study) -> str:
+    """Returns a sentence on the sums that the one server of a federation asks for."""
+    config = study.config
+    rounds = config.run.rounds
+    if config.algorithm is None:
+        queries = [" with ".join(query) for query in study.workload.queries]
+        section = config.require_flaim()
+        chosen = "" if section.variant == "pairs" else f', chosen as "{section.variant}" says'
+        return (
+            f"The server asks in at most {rounds} rounds for counts of your rows, for "
+            f"{count_text(len(queries), 'query', 'queries')}{chosen}: {names_text(queries)}."
+        )
+    name, table = config.algorithm
+    settings = ", ".join(f"{key} = {_value(value)}" for key, value in sorted(table.items()))
+    return (
+        f"The server asks for sums of numbers made of your rows by the method {name}, of {rounds} rounds"
+        f"{f', with {settings}' if settings else ''}; this program answers no other request."
+    )
+
+
+def _value(value: object) -> str:
+    return and_list([str(each) for each in value]) if isinstance(value, list) else str(value)
+
+
 def owners_sentence(config: Config) -> str:
     """Returns a sentence on the data owners that may take part in a study of three servers."""
     clients = config.clients
@@ -51,16 +75,18 @@ def study_sentences(study: Study) -> list[str]:
     terms = "" if run.terms is None else " Terms of use go with it."
     return [
         f"{count_text(len(names), 'column')} of the owners' tables: {names_text(names)}.",
-        queries_sentence(study),
+        queries_sentence(study) if config.parties else sums_sentence(study),
         f"Epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for {unit} are spent, of the budget of everybody "
-        f"whose rows are counted; a synthetic table comes out, and goes to everybody who takes part.{terms}",
+        f"whose rows are counted; a synthetic table comes out, and goes to everybody who takes part.{terms}"
+        if config.algorithm is None
+        else f"A model comes out, with the privacy that these settings say, and goes to everybody who takes part.{terms}",
         owners_sentence(config) if config.parties else _clients_sentence(config),
         _servers_sentence(config),
     ]
 
 
 def _clients_sentence(config: Config) -> str:
-    section = config.require_flaim()
+    section = config.require_federation()
     who = f": {names_text(section.clients)}" if section.clients else ""
     return (
         f"At least {count_text(section.minimum, 'data owner')} take part in every sum{who}, each with at most "
@@ -70,7 +96,7 @@ def _clients_sentence(config: Config) -> str:
 
 def _servers_sentence(config: Config) -> str:
     if not config.parties:
-        return f"The server is {config.require_flaim().server}, alone."
+        return f"The server is {config.require_federation().server}, alone."
     names = and_list(party.name for party in config.parties)
     security = (
         "Each proves all that it sends, and one that deviates ends the run."

@@ -25,7 +25,7 @@ from tests.docs.session import Session
 
 PAGES = sorted([*GUIDES, *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
 # Sessions that start so many processes that only `make test-slow` runs them; packages' own tests have such studies too.
-LONG = {"study", "hub", "keys"}
+LONG = {"study", "hub", "silohub", "keys"}
 _TABLES = os.environ.get("SYNCRET_DATA_DIR")
 
 

@@ -248,7 +248,7 @@ def test_network_of_an_address(remote: str, network: str) -> None:
 
 def test_connections_of_an_address_are_counted_before_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS_A_MINUTE", 3)
-    desk = AdmissionDesk({}, lambda study: None)  # type: ignore[arg-type, return-value]
+    desk = AdmissionDesk({}, lambda study: None, lambda study: None)  # type: ignore[arg-type, return-value]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         said = []
         for _ in range(5):
@@ -347,7 +347,7 @@ async def alpha(tmp_path: Path) -> AsyncIterator[Alpha]:
         digest, "distaim", config.run.id, "alpha", at, StudyState.PROPOSED, at
     )
     studies.folder(studies[digest]).path.mkdir(parents=True)
-    desk = AdmissionDesk(studies, lambda study: files)  # type: ignore[arg-type]
+    desk = AdmissionDesk(studies, lambda study: files, lambda study: config)  # type: ignore[arg-type]
     ingest = config.parties[0].ingest
     router = SniRouter.open("ingest", ingest)
     router.fallback = desk.take

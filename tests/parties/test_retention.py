@@ -121,6 +121,23 @@ def test_sweep_of_flaim_counts_from_its_result(tmp_path: Path) -> None:
     assert names(tmp_path) == {"store", "result.json", NOTE}
 
 
+def test_sweep_of_silos_counts_from_its_result_and_knows_its_files(tmp_path: Path) -> None:
+    make_run(tmp_path, ended=False)
+    (tmp_path / "transcripts").mkdir()
+    for name in ("model.json", "transcripts/server.jsonl", "kept.txt"):
+        (tmp_path / name).write_text(name)
+    files = ["synthetic.csv", "model.json", "../kept.txt", "store/store.sqlite", "config.toml"]
+    (tmp_path / "config.toml").write_text("[run]")
+    (tmp_path / "result.json").write_text(json.dumps({"files": files}))
+    at = (tmp_path / "result.json").stat().st_mtime
+    assert sweep(tmp_path, BOTH, now=at + 9 * DAY) == ()
+    (first,) = sweep(tmp_path, BOTH, now=at + 11 * DAY)
+    assert set(first.names) == {"synthetic.csv", "model", "report.html", "model.json"}
+    (second,) = sweep(tmp_path, BOTH, now=at + 31 * DAY)
+    assert set(second.names) == {"transcript.jsonl", "transcripts"}
+    assert {"store", "config.toml", "result.json", "kept.txt"} <= names(tmp_path)
+
+
 async def test_a_real_run_keeps_its_ledger_and_is_over_when_it_is_started_again(
     tmp_path: Path, certificates: Mapping[str, CertificateFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ SERVED = ServedMethod(
     title="FLAIM",
     again="the same command goes on after the last finished round; with an annealed schedule, or before the first "
     "sums, it begins anew with what is left of the budget",
-    join_options=("directory",),
+    join_options=("checks", "directory"),
     run_options=(
         "schedule",
         "participation",

@@ -1,8 +1,8 @@
 """An owner's request for admission, at the servers that its invitation pins, and the certificate that comes of it.
 
 The owner has no certificate yet: TLS proves the servers' keys, and the request is signed with the owner's. It goes to
-all three servers, and any of them may have the answer, since the coordinator puts the certificate to one. A certificate
-is taken from whoever has it, once it is verified: of the study's authority, for this name and this key.
+all servers of the study, three or one, and any may have the answer, since the coordinator puts the certificate to one.
+A certificate is taken from whoever has it, once it is verified: of the study's authority, for this name and this key.
 
 Secret: nothing; the owner's key stays in its folder.
 """
@@ -16,7 +16,7 @@ import aiohttp
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from parties.config import Config, PartySection
+from parties.config import Config, StudyServer
 from parties.foundation.errors import CertificateError
 from parties.foundation.exit_codes import NotAdmitted, NotYet
 from parties.foundation.untrusted_text import certificate_from_pem
@@ -59,10 +59,10 @@ async def await_admission(
 ) -> str:
     """Sends the request, asks until an answer has the owner's certificate, and returns it (PEM).
 
-    Raises NotYet after ``wait_s`` seconds, NotAdmitted if a server says that the request was refused, or two that the
-    study is over, CertificateError, ConfigError.
+    Raises NotYet after ``wait_s`` seconds, NotAdmitted if a server says that the request was refused, or two (or the
+    only one) that the study is over, CertificateError, ConfigError.
     """
-    issuer = Issuer.load(config.require_tls().ca)
+    issuer, servers = Issuer.load(config.require_tls().ca), config.require_servers()
     waits = Repetition(
         wait_s,
         first_s=_FIRST_PAUSE_S,
@@ -71,9 +71,7 @@ async def await_admission(
         progress=progress,
     )
     while True:
-        heard = await asyncio.gather(
-            *(_ask(config, party, text) for party in config.require_parties())
-        )
+        heard = await asyncio.gather(*(_ask(config, server, text) for server in servers))
         for answer in heard:
             certificate = _verified(answer.certificate, request, issuer)
             if certificate is not None:
@@ -89,7 +87,7 @@ def _check_refusals(heard: Sequence[AdmissionAnswer]) -> None:
     """Raises NotAdmitted."""
     final = [each for each in heard if each.status in (HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT)]
     over = [each for each in heard if each.status == HTTPStatus.GONE]
-    for each in final or (over if len(over) >= 2 else []):
+    for each in final or (over if len(over) >= min(2, len(heard)) else []):
         raise NotAdmitted(f"{each.party} {each.problem}")
 
 
@@ -111,7 +109,7 @@ def _verified(text: str, request: AdmissionRequest, issuer: Issuer) -> x509.Cert
     return found if same else None
 
 
-async def _ask(config: Config, party: PartySection, text: bytes) -> AdmissionAnswer:
+async def _ask(config: Config, party: StudyServer, text: bytes) -> AdmissionAnswer:
     context = anonymous_client_context(party.pinned)
     limits = aiohttp.ClientTimeout(total=_ASK_S, sock_connect=config.timeouts.connect_s)
     url, route = f"https://{party.ingest}{admission_path(config.run.id)}", Route.to(config, party)

@@ -4,12 +4,15 @@ Paths, chunks, answers and refusals.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import aiohttp
 
 from mechanisms.model import MARGINALS_FILE, TREE_FILE
 from parties.config import START_FOLDER
+from parties.foundation.untrusted_text import parse_json
 
 _CHUNK = 1 << 18
 COUNTED_STATUS = 423
@@ -27,6 +30,35 @@ RESULT_FILES = (
     *(f"{START_FOLDER}/{name}" for name in (TREE_FILE, MARGINALS_FILE)),
 )
 """Public files of a finished run, which its lead has; each server has a transcript of its own."""
+REPORT_FILE = "report.json"
+_SILOS_RESULT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}(\.[A-Za-z0-9_-]{1,20}){1,3}")
+_NO_RESULTS = frozenset({"config.toml", "result.json", "removed.json", "run.json", TRANSCRIPT_FILE})
+MAX_RESULT_FILES = 64
+
+
+def is_result_name(name: str, *, silos: bool) -> bool:
+    """True for the name of a public file of a finished run; of methods between ``silos`` the algorithm has its own."""
+    own = silos and _SILOS_RESULT.fullmatch(name) is not None and name not in _NO_RESULTS
+    return own or name in RESULT_FILES
+
+
+def result_names(folder: Path, *, silos: bool) -> list[str]:
+    """Returns the names of the public files that are in a finished run's ``folder``, at its lead or its one server.
+
+    A run between ``silos`` lists the algorithm's own in its report. Raises OSError.
+    """
+    names = list(RESULT_FILES)
+    if silos and is_plain_file(folder / REPORT_FILE):
+        report = parse_json((folder / REPORT_FILE).read_text(encoding="utf-8", errors="replace"))
+        listed = report.get("files") if isinstance(report, dict) else None
+        named = [str(name) for name in listed] if isinstance(listed, list) else []
+        names += [each for each in named if each not in names and is_result_name(each, silos=True)]
+    return [name for name in names[:MAX_RESULT_FILES] if is_plain_file(folder / name)]
+
+
+def is_plain_file(path: Path) -> bool:
+    """True for a file that is no link."""
+    return path.is_file() and not path.is_symlink()
 
 
 class InvalidAnswer(Exception):

@@ -1,9 +1,9 @@
-"""A finished study's result, as an owner or a server fetches it from the three servers.
+"""A finished study's result, as an owner or a server fetches it from the study's servers, three or one.
 
-Each server has its own transcript, and the lead has table, model and report; all are public. ``fetch_result`` writes
-them as a run's folder, which an audit reads: it trusts no server for what it says, since the audit recomputes the
-result from transcripts that are signed with pinned keys. A file that is there whole is not fetched again. Sizes are
-bounded. Secret: nothing.
+Each server has its own transcript, and the lead, or the one server, has table, model and report; all are public.
+``fetch_result`` writes them as a run's folder, which an audit reads: it trusts no server for what it says, since the
+audit recomputes the result from transcripts that are signed with pinned keys. A file that is there whole is not fetched
+again. Sizes are bounded. Secret: nothing.
 """
 
 import asyncio
@@ -15,21 +15,24 @@ from pathlib import Path
 
 import aiohttp
 
-from parties.config import CertificateFiles, Config, PartySection
+from parties.config import CertificateFiles, Config, StudyServer
 from parties.foundation.errors import ResultMissing
 from parties.foundation.exit_codes import NotYet
 from parties.identity.tls import client_context
 from parties.mpc.submission.http_api import (
+    MAX_RESULT_FILES,
+    REPORT_FILE,
     RESULT_FILES,
     TRANSCRIPT_FILE,
+    is_result_name,
     printable_answer,
+    result_names,
     result_path,
     run_path,
 )
 from parties.mpc.submission.repetition import Repetition
 from parties.mpc.submission.route import Route
-from parties.mpc.submission.status import ServerAnswer, ask_server
-from parties.network.port_sharing import study_sni_name
+from parties.mpc.submission.status import ServerAnswer, ask_server, http_sni_name
 from parties.observability.events import Progress
 from parties.storage.files import atomic_replacement, disk_errors
 
@@ -46,7 +49,7 @@ _ASK_S = 20.0
 class _Listing:
     """Files of a result at server ``party``: sizes by name, and the times at which kinds of them were removed."""
 
-    party: PartySection
+    party: StudyServer
     sizes: Mapping[str, int]
     removed: Mapping[str, str]
 
@@ -121,41 +124,54 @@ async def fetch_result(
 
     Raises ResultMissing, NotYet, StoreError, CertificateError, ConfigError.
     """
-    parties = config.require_parties()
-    asked = [pid for pid in range(len(parties)) if own is None or pid != own.pid]
-    heard = await asyncio.gather(*(_ask(config, parties[pid], files) for pid in asked))
+    servers, silos = config.require_servers(), config.silos is not None
+    asked = [pid for pid in range(len(servers)) if own is None or pid != own.pid]
+    heard = await asyncio.gather(*(_ask(config, servers[pid], files) for pid in asked))
     listings = {pid: _require(config, each) for pid, each in zip(asked, heard, strict=True)}
-    transcripts = {pid: f"transcripts/party-{pid}.jsonl" for pid in range(len(parties))}
+    transcripts = {pid: f"transcripts/party-{pid}.jsonl" for pid in range(len(servers))}
+    if not config.parties:
+        transcripts = {0: "transcripts/server.jsonl"}
     for pid, listing in listings.items():
         await _fetch(config, files, listing, name=TRANSCRIPT_FILE, target=out / transcripts[pid])
     if own is not None:
         _copy(own.folder / TRANSCRIPT_FILE, out / transcripts[own.pid])
-    done = list(transcripts.values())
-    if own is not None and (own.folder / RESULT_FILES[0]).is_file():
-        there = [name for name in RESULT_FILES if (own.folder / name).is_file()]
+    done, main = list(transcripts.values()), REPORT_FILE if silos else RESULT_FILES[0]
+    if own is not None and (own.folder / main).is_file():
+        with disk_errors(own.folder, "read"):
+            there = await asyncio.to_thread(result_names, own.folder, silos=silos)
         for name in there:
             _copy(own.folder / name, out / name)
         return done + there
-    lead = next((each for each in listings.values() if RESULT_FILES[0] in each.sizes), None)
+    lead = next((each for each in listings.values() if main in each.sizes), None)
     if lead is None:
-        raise ResultMissing(f"no server has the table of {config.run.id}{_removed(listings)}")
-    for name in RESULT_FILES:
-        if name in lead.sizes:
-            await _fetch(config, files, lead, name=name, target=out / name)
-            done.append(name)
+        what = "report" if silos else "table"
+        raise ResultMissing(f"no server has the {what} of {config.run.id}{_removed(listings)}")
+    for name in sorted(lead.sizes.keys() - {TRANSCRIPT_FILE}):
+        await _fetch(config, files, lead, name=name, target=out / name)
+        done.append(name)
     return done
+
+
+async def is_over(config: Config, files: CertificateFiles) -> bool:
+    """Returns true if the study has ended, with a result or without, as its servers say.
+
+    Raises CertificateError, ConfigError.
+    """
+    try:
+        return not await _problem(config, files, None)
+    except ResultMissing:
+        return True
 
 
 async def _problem(config: Config, files: CertificateFiles, own: OwnServer | None) -> str:
     """Returns why the result cannot be fetched now; empty if it can. Raises ResultMissing."""
-    parties = [
-        party for pid, party in enumerate(config.require_parties()) if own is None or pid != own.pid
-    ]
-    heard = await asyncio.gather(*(_run_state(config, party, files) for party in parties))
+    servers = config.require_servers()
+    asked = [each for pid, each in enumerate(servers) if own is None or pid != own.pid]
+    heard = await asyncio.gather(*(_run_state(config, each, files) for each in asked))
     over = [each for each in heard if each.status == HTTPStatus.GONE]
     finished = [each for each in heard if each.status == HTTPStatus.OK]
-    # One server alone does not end a study that another still answers for.
-    if len(over) >= 2:
+    # One of three servers does not end a study that another still answers for.
+    if over and len(over) >= min(2, len(servers)):
         raise ResultMissing(
             f"{config.run.id} has no result: {over[0].party.name} {over[0].problem}"
         )
@@ -163,7 +179,7 @@ async def _problem(config: Config, files: CertificateFiles, own: OwnServer | Non
     return "; ".join(away)
 
 
-async def _run_state(config: Config, party: PartySection, files: CertificateFiles) -> ServerAnswer:
+async def _run_state(config: Config, party: StudyServer, files: CertificateFiles) -> ServerAnswer:
     """Returns the answer of a server that lists a result: 200; or else what it says of the study.
 
     A running study is asked for its run alone, since it has no result to refuse. That a study is over does not say that
@@ -177,7 +193,7 @@ async def _run_state(config: Config, party: PartySection, files: CertificateFile
     return await _ask(config, party, files)
 
 
-async def _ask(config: Config, party: PartySection, files: CertificateFiles) -> ServerAnswer:
+async def _ask(config: Config, party: StudyServer, files: CertificateFiles) -> ServerAnswer:
     return await ask_server(_impatient(config), party, files, path=result_path(config.run.id))
 
 
@@ -198,10 +214,12 @@ def _require(config: Config, heard: ServerAnswer) -> _Listing:
             raise ResultMissing(f"{heard.party.name} lists no files; expected its result")
     if digest != config.digest():
         raise ResultMissing(f"{heard.party.name} has the result of another configuration")
+    silos = config.silos is not None
     known = {
         name: size
-        for name, size in sizes.items()
-        if name in (TRANSCRIPT_FILE, *RESULT_FILES) and isinstance(size, int) and size >= 0
+        for name, size in list(sizes.items())[: MAX_RESULT_FILES + 1]
+        if name == TRANSCRIPT_FILE or is_result_name(name, silos=silos)
+        if isinstance(size, int) and size >= 0
     }
     times = {str(what)[:20]: printable_answer(at, 40) for what, at in removed.items()}
     listing = _Listing(heard.party, known, times)
@@ -241,7 +259,7 @@ async def _fetch(
     context, route = client_context(files, party.pinned), Route.to(config, party)
     try:
         async with route.exchange(
-            "GET", url, context=context, name=study_sni_name(config.digest()), limits=limits
+            "GET", url, context=context, name=http_sni_name(config), limits=limits
         ) as response:
             if response.status != HTTPStatus.OK:
                 raise NotYet(f"{party.name} answered {response.status} for {name}")

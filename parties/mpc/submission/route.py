@@ -9,7 +9,7 @@ from typing import Self
 
 import aiohttp
 
-from parties.config import Config, PartySection
+from parties.config import Config, StudyServer
 from parties.config.proxy import Proxy
 from parties.foundation.version import ingest_headers
 from parties.identity.tls import explain_tls_error
@@ -43,9 +43,9 @@ class Route:
     proxy: Proxy | None
 
     @classmethod
-    def to(cls, config: Config, party: PartySection) -> Self:
-        """Returns the way to ``party``. Raises ConfigError where a proxy is named in a way that cannot be used."""
-        return cls(config.proxy_to(party.ingest.host))
+    def to(cls, config: Config, server: StudyServer) -> Self:
+        """Returns the way to ``server``. Raises ConfigError where a proxy is named in a way that cannot be used."""
+        return cls(config.proxy_to(server.ingest.host))
 
     @property
     def url(self) -> str | None:

@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 import aiohttp
 
-from parties.config import CertificateFiles, Config, PartySection
+from parties.config import CertificateFiles, Config, StudyServer
 from parties.config.diff import MAX_BYTES, differences_text
 from parties.foundation.exit_codes import NotYet
 from parties.identity.tls import client_context
@@ -29,7 +29,7 @@ from parties.mpc.submission.http_api import (
 )
 from parties.mpc.submission.repetition import Repetition
 from parties.mpc.submission.route import Route
-from parties.network.port_sharing import study_sni_name
+from parties.network.port_sharing import result_sni_name, study_sni_name
 from parties.observability.clocks import ClockReading
 from parties.observability.events import Progress
 
@@ -93,7 +93,7 @@ class ServerAnswer:
     ``clock`` is the reading of the server's clock from the answer's date, None without one.
     """
 
-    party: PartySection
+    party: StudyServer
     says: Mapping[str, object] | None = None
     problem: str = ""
     status: int = 0
@@ -124,14 +124,16 @@ async def ask_servers(config: Config, files: CertificateFiles) -> tuple[ServerAn
     Raises CertificateError if ``files`` cannot be used.
     """
     path = run_path(config.run.id)
-    answers = [ask_server(config, party, files, path=path) for party in config.require_parties()]
+    answers = [ask_server(config, each, files, path=path) for each in config.require_servers()]
     return tuple(await asyncio.gather(*answers))
 
 
 async def await_begin(
     config: Config, files: CertificateFiles, *, wait_s: float, progress: Progress
 ) -> bool:
-    """Waits until a server runs the study; returns False if the study is over, as two servers say.
+    """Waits until a server runs the study; returns False if the study is over, as two servers say, or the only one.
+
+    The one server of a federation that does not answer over HTTPS is asked by the participant's own connection.
 
     Raises NotYet after ``wait_s`` seconds, CertificateError, ConfigError.
     """
@@ -147,7 +149,9 @@ async def await_begin(
         heard = await ask_servers(replace(config, timeouts=timeouts), files)
         if any(each.says is not None or each.status in _FINAL for each in heard):
             return True
-        if sum(each.status == HTTPStatus.GONE for each in heard) >= 2:
+        if not config.parties and not heard[0].status:
+            return True
+        if sum(each.status == HTTPStatus.GONE for each in heard) >= min(2, len(heard)):
             return False
         state = "; ".join(f"{each.party.name}: {each.problem}" for each in heard)
         if not await waits.again(f"the study has not begun: {state}"):
@@ -156,7 +160,7 @@ async def await_begin(
             )
 
 
-async def ask_differences(config: Config, party: PartySection, files: CertificateFiles) -> str:
+async def ask_differences(config: Config, party: StudyServer, files: CertificateFiles) -> str:
     """Differences between a server's configuration and ``config``, key by key; empty if the server does not answer.
 
     Raises CertificateError if ``files`` cannot be used.
@@ -167,9 +171,14 @@ async def ask_differences(config: Config, party: PartySection, files: Certificat
     return differences_text(config, json.dumps(heard.says).encode(), party.name)
 
 
+def http_sni_name(config: Config) -> str:
+    """Returns the SNI name at which a study's servers answer over HTTPS."""
+    return (study_sni_name if config.parties else result_sni_name)(config.digest())
+
+
 async def ask_server(
     config: Config,
-    party: PartySection,
+    party: StudyServer,
     files: CertificateFiles,
     *,
     path: str,
@@ -185,7 +194,7 @@ async def ask_server(
     context = client_context(files, party.pinned)
     limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
     url, route = f"https://{party.ingest}{path}", Route.to(config, party)
-    name, asked_at = study_sni_name(config.digest()), time.time()
+    name, asked_at = http_sni_name(config), time.time()
     try:
         async with route.exchange(
             method, url, context=context, name=name, limits=limits, headers=headers
