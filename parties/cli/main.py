@@ -162,7 +162,7 @@ class _Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = difflib.get_close_matches(args[0], [*self._entries, *self._former], cutoff=_NEAR)
-            if not near:
+            if not near or args[0] in self._entries:
                 raise
             near = list(dict.fromkeys(_called(self._former.get(name, (name,))) for name in near))
             message = f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?"
