@@ -246,7 +246,7 @@ class Podman:
         self("build", *network, *limits, *bases, "-f", file, "-t", name, ROOT)
 
     def shell(self, kind: str, script: str) -> str:
-        """What a script says in a confined container."""
+        """Output of a script in a confined container."""
         confined = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--no-healthcheck")
         limits = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
         command = ("--entrypoint", "/bin/sh", f"syncret-{kind}", "-ec", script)

@@ -27,7 +27,7 @@ class _Entry(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether the command's package is installed: images and wheels have no `bench`."""
+        """Presence of the command's package: images and wheels have no `bench`."""
         package, dot, _ = self.module.partition(".")
         return not dot or importlib.util.find_spec(package) is not None
 
