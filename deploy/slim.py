@@ -18,7 +18,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 OURS = ("protocols", "secagg", "mechanisms", "parties")
-SOURCES = {".a", ".c", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx"}
+SOURCES = {".a", ".c", ".cc", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx"}
 UNUSED = ("*flight*", "*s3*", "libarrow_python.so", "libarrow_python.so.*.*")
 """Parts of pyarrow: clients of Flight and of S3, and second and third copies of a library, in wheels without links."""
 OPTIONAL = ("distributed", "flwr")
@@ -30,11 +30,13 @@ LATE = ("openpyxl", "psycopg", "pyarrow.feather", "pyarrow.parquet", "sqlalchemy
 
 
 def leave_out(site: Path) -> None:
-    """Deletes tests, compiled ones too, sources, and the unused parts of pyarrow."""
+    """Deletes tests, compiled ones too (numpy's _simd is for its own), sources, and the unused parts of pyarrow."""
     for folder in [path for path in site.rglob("tests") if path.is_dir()]:
         shutil.rmtree(folder, ignore_errors=True)
     for path in site.rglob("*"):
-        if path.is_file() and (path.suffix in SOURCES or "_tests." in path.name):
+        if path.is_file() and (
+            path.suffix in SOURCES or path.match("*_tests.*") or path.match("_simd.*")
+        ):
             path.unlink()
     for pattern in UNUSED:
         for path in (site / "pyarrow").glob(pattern):

@@ -27,7 +27,7 @@ class _Entry(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether the command's package is installed: images and wheels have no `bench`."""
+        """Presence of the command's package: images and wheels have no `bench`."""
         package, dot, _ = self.module.partition(".")
         return not dot or importlib.util.find_spec(package) is not None
 
@@ -162,7 +162,7 @@ class _Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = difflib.get_close_matches(args[0], [*self._entries, *self._former], cutoff=_NEAR)
-            if not near:
+            if not near or args[0] in self._entries:
                 raise
             near = list(dict.fromkeys(_called(self._former.get(name, (name,))) for name in near))
             message = f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?"

@@ -197,4 +197,5 @@ def test_an_installation_without_bench_does_not_list_it_and_says_where_it_is(
     )
     assert done.returncode == status, done.stderr
     assert said in done.stdout + done.stderr
+    assert "did you mean" not in done.stderr
     assert "Measure Syncret" not in done.stdout
