@@ -352,8 +352,8 @@ def handshake_text(error: ssl.SSLError, remote: str = "") -> str:
     """Returns the cause of an unknown peer's failed handshake, in OpenSSL's words, with its address if it is known."""
     reason = getattr(error, "reason", None)
     words = getattr(error, "verify_message", None) or reason or type(error).__name__
-    whose = f" with {remote}" if remote else ""
-    return f"a TLS handshake{whose} failed: {str(words).replace('_', ' ').lower()}"
+    peer = f" with {remote}" if remote else ""
+    return f"a TLS handshake{peer} failed: {str(words).replace('_', ' ').lower()}"
 
 
 def pinned_server_context(files: CertificateFiles) -> ssl.SSLContext:

@@ -249,7 +249,7 @@ def targets_of(folder: Path, section: NotifySection) -> list[Target]:
 
 
 @dataclass(slots=True)
-class _Retry:
+class _NoticeRetry:
     """Next attempt at one notice: its time (monotonic), and how many have failed."""
 
     at: float = 0.0
@@ -266,7 +266,7 @@ class _Queue:
     """Deliveries to one target."""
 
     target: Target
-    retries: dict[str, _Retry] = field(default_factory=dict)
+    retries: dict[str, _NoticeRetry] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
     pending: int = 0
     delivered: int = 0
@@ -347,8 +347,8 @@ class Notifier:
                 queue.task = asyncio.create_task(self._deliver(queue, due))
 
     @staticmethod
-    def _retry(queue: _Queue, held: HeldNotice) -> _Retry:
-        return queue.retries.setdefault(held.id, _Retry())
+    def _retry(queue: _Queue, held: HeldNotice) -> _NoticeRetry:
+        return queue.retries.setdefault(held.id, _NoticeRetry())
 
     async def _deliver(self, queue: _Queue, due: list[HeldNotice]) -> None:
         """Attempts to deliver each notice once. The first failure of one is an event."""
