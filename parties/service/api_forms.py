@@ -48,7 +48,7 @@ class OwnerName(Struct, forbid_unknown_fields=True):
     owner: Annotated[str, Meta(description="Its name, as in its certificate.")]
 
 
-class Admission(Struct, forbid_unknown_fields=True):
+class OwnerCertificate(Struct, forbid_unknown_fields=True):
     """A certificate that the study's authority has issued to an owner that has asked for it."""
 
     certificate: Annotated[str, Meta(description="PEM.")]
@@ -241,11 +241,15 @@ class CommandsGiven(TypedDict):
     party: NotRequired[str]
 
 
-class RunCommands(TypedDict):
+# Words of the wire that the code has given up.
+_ToldField = TypedDict("_ToldField", {"told": list[CommandsGiven]})  # noqa: UP013
+_DoingField = TypedDict("_DoingField", {"doing": str | None})  # noqa: UP013
+
+
+class RunCommands(_ToldField):
     """Operators' commands: of this server, of each server, and those that all have given."""
 
     here: CommandsGiven
-    told: list[CommandsGiven]
     agreed: CommandsGiven
 
 
@@ -257,7 +261,7 @@ class RunEvent(TypedDict):
     text: str
 
 
-class RunStatusDocument(TypedDict):
+class RunStatusDocument(_DoingField):
     """Status of the server of one study (parties/README.md, Status)."""
 
     format: int
@@ -268,7 +272,6 @@ class RunStatusDocument(TypedDict):
     versions: ProgramVersions
     phase: str
     since: str
-    doing: str | None
     rounds: RunRounds
     owners: RunOwners
     budget: RunBudget
@@ -375,7 +378,7 @@ class StudyProcess(TypedDict):
     next_try_s: float | None
 
 
-class StudySummary(TypedDict):
+class StudyFacts(TypedDict):
     """Study in short; figures of a configuration that this version cannot read are null.
 
     ``orders`` are the service's own commands that it takes in its state.
@@ -421,7 +424,7 @@ class ApplicantFacts(TypedDict):
     seen: str
 
 
-class Applicants(TypedDict):
+class ApplicantList(TypedDict):
     """Requests for admission."""
 
     requests: list[ApplicantFacts]
@@ -454,7 +457,7 @@ class HistoryEntry(TypedDict):
     text: str
 
 
-class StudyDetails(StudySummary):
+class StudyDetails(StudyFacts):
     """Study with its configuration (TOML), pending requests for admission, look-alikes and history."""
 
     config: str
@@ -466,7 +469,7 @@ class StudyDetails(StudySummary):
 class Studies(TypedDict):
     """Studies, in the order of their proposals."""
 
-    studies: list[StudySummary]
+    studies: list[StudyFacts]
 
 
 class CollectionState(TypedDict):
@@ -502,4 +505,4 @@ class ServiceStatus(TypedDict):
     keys: list[AnnouncedKeyFacts]
     refused: dict[str, str]
     states: dict[StudyState, int]
-    studies: list[StudySummary]
+    studies: list[StudyFacts]

@@ -129,7 +129,7 @@ async def _admin_listening(
     service: Service, folder: Path, settings: LiveSettings
 ) -> AsyncIterator[None]:
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
-    path, network = folder / SOCKET_NAME, _NetworkApi(service, folder)
+    path, network = folder / SOCKET_NAME, _ServiceNetwork(service, folder)
     runner = web.AppRunner(
         service_application(service), access_log=None, shutdown_timeout=_LINGER_S
     )
@@ -151,7 +151,7 @@ async def _admin_listening(
             path.unlink()
 
 
-class _NetworkApi:
+class _ServiceNetwork:
     """API of ``service`` over HTTPS, with the console, as [admin] has it; a reload replaces all of it."""
 
     def __init__(self, service: Service, folder: Path) -> None:
@@ -165,7 +165,7 @@ class _NetworkApi:
         """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
         bound = self._listening if admin.address == self._address else None
         found = admin_listener.admin_listeners(
-            self._folder, admin, _rejected, None if bound is None else bound.socket
+            self._folder, admin, _rejected, bound=None if bound is None else bound.socket
         )
         runner = await self._started(admin, found[0]) if found else None
         await self.close()
