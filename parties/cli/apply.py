@@ -17,7 +17,7 @@ from parties.service.declared_study import (
     Change,
     DecisionNeeded,
     DeclaredStudy,
-    Plan,
+    StudyPlan,
     WordsOfAnother,
     check_same,
     find_study,
@@ -55,7 +55,7 @@ def apply(file: Path, *, dry_run: bool, yes: bool, folder: Path, as_json: bool) 
         _confirm(found, dry_run=dry_run, yes=yes or as_json)
         if not dry_run:
             for change in found.changes:
-                study = _carried_out(declared, folder, change, study)
+                study = _carried_out(declared, folder, change, study=study)
     except WordsOfAnother as error:
         raise ServiceRefused(str(error), Status.PROTOCOL) from error
     except DecisionNeeded as error:
@@ -67,7 +67,7 @@ def apply(file: Path, *, dry_run: bool, yes: bool, folder: Path, as_json: bool) 
         raise NotYet(f"{'; '.join(found.waits)}; the same command does the rest")
 
 
-def _compared(declared: DeclaredStudy, folder: Path) -> tuple[Mapping[str, Any] | None, Plan]:
+def _compared(declared: DeclaredStudy, folder: Path) -> tuple[Mapping[str, Any] | None, StudyPlan]:
     """Returns the study's document, if it is known, and what is to be done. Raises PartyError."""
     study = find_study(declared, service_answer(folder, "GET", "/studies")["studies"])
     given = None
@@ -82,7 +82,7 @@ def _compared(declared: DeclaredStudy, folder: Path) -> tuple[Mapping[str, Any] 
     return study, plan(declared, study, given, server=server)
 
 
-def _confirm(found: Plan, *, dry_run: bool, yes: bool) -> None:
+def _confirm(found: StudyPlan, *, dry_run: bool, yes: bool) -> None:
     """Shows the changes on a terminal, and asks. Raises click.Abort."""
     if found.changes and not dry_run and not yes and sys.stdin.isatty():
         for change in found.changes:
@@ -91,7 +91,7 @@ def _confirm(found: Plan, *, dry_run: bool, yes: bool) -> None:
 
 
 def _carried_out(
-    declared: DeclaredStudy, folder: Path, change: Change, study: Mapping[str, Any] | None
+    declared: DeclaredStudy, folder: Path, change: Change, *, study: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
     """Carries out a change, and returns the study's document. Raises PartyError."""
     if change.command is None or study is None:
@@ -115,7 +115,7 @@ def _carried_out(
 def _print(
     declared: DeclaredStudy,
     study: Mapping[str, Any] | None,
-    found: Plan,
+    found: StudyPlan,
     *,
     dry_run: bool,
     as_json: bool,

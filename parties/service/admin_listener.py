@@ -247,6 +247,7 @@ def admin_listeners(
     folder: Path,
     section: AdminSection,
     rejected: OnRejection,
+    *,
     bound: socket.socket | None = None,
 ) -> list[AdminListener]:
     """Binds the HTTPS socket that [admin] configures; returns an empty list if it configures none.

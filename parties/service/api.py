@@ -39,7 +39,7 @@ from parties.service.metrics import render
 from parties.service.obstacles import ServerWait, troubles, waits, waits_text
 from parties.service.pending import pending_decisions, wrong_study_text
 from parties.service.process_info import folder_dict, process_dict
-from parties.service.routes import BODY, Route, Text, add_routes, openapi_document
+from parties.service.routes import BODY, ApiRoute, Text, add_routes, openapi_document
 from parties.service.run_api import (
     METRICS,
     RUN_EVENTS,
@@ -100,10 +100,10 @@ def service_document() -> dict[str, object]:
     return openapi_document(_routes(), title=TITLE)
 
 
-def _routes() -> list[Route]:
+def _routes() -> list[ApiRoute]:
     """Returns the routes. A study's ID is a digest, 8 of its digits or more, or the name of a run."""
-    get, post = partial(Route, "GET"), partial(Route, "POST")
-    command = partial(Route, "POST", answer=forms.CommandTaken, status=202)
+    get, post = partial(ApiRoute, "GET"), partial(ApiRoute, "POST")
+    command = partial(ApiRoute, "POST", answer=forms.CommandTaken, status=202)
     study, confirm = "/studies/{id}", "/servers/{name}/confirm"
     return [
         get("/status", _status, "This server, the two others, and recent studies.", forms.ServiceStatus),
@@ -112,13 +112,13 @@ def _routes() -> list[Route]:
         get("/healthz", _healthz, "200 while its event loop runs.", forms.Health),
         get("/readyz", _readyz, "200 while its ports are open.", forms.Readiness),
         get("/studies", _studies, "The studies.", forms.Studies, query=LIST_QUERY),
-        post("/studies", _propose, "Proposes a study.", forms.StudySummary, forms.StudyProposal, 201),
+        post("/studies", _propose, "Proposes a study.", forms.StudyFacts, forms.StudyProposal, 201),
         get(study, _study, "One study, with its history.", forms.StudyDetails),
         get(f"{study}/summary", _summary, "The study in sentences.", forms.StudySentences),
-        post(f"{study}/approve", _approve, "Approves it, by digest or words.", forms.StudySummary, forms.Approval),
-        post(f"{study}/cancel", _cancel, "Ends it for good.", forms.StudySummary, forms.Cancellation),
-        get(f"{study}/requests", _requests, "Owners that ask to be admitted.", forms.Applicants),
-        post(f"{study}/admit", _admit, "Keeps an owner's certificate.", forms.ApplicantFacts, forms.Admission),
+        post(f"{study}/approve", _approve, "Approves it, by digest or words.", forms.StudyFacts, forms.Approval),
+        post(f"{study}/cancel", _cancel, "Ends it for good.", forms.StudyFacts, forms.Cancellation),
+        get(f"{study}/requests", _requests, "Owners that ask to be admitted.", forms.ApplicantList),
+        post(f"{study}/admit", _admit, "Keeps an owner's certificate.", forms.ApplicantFacts, forms.OwnerCertificate),
         post(f"{study}/refuse", _refuse, "Refuses a request.", forms.ApplicantFacts, forms.ApplicantKey),
         post(f"{study}/collect", _collect, "Collects the result.", forms.CollectionState, forms.Nothing, 202),
         get(f"{study}/collect", _collected, "How far the collection is.", forms.CollectionState),
@@ -131,7 +131,7 @@ def _routes() -> list[Route]:
             for what, form in _PROCESS_PATHS.items()
         ),
         post(confirm, _confirm_key, "Accepts a server's next key.", forms.Keys, forms.KeyConfirmation),
-        Route("DELETE", confirm, _forget_key, "Forgets the key that was confirmed.", forms.Keys),
+        ApiRoute("DELETE", confirm, _forget_key, "Forgets the key that was confirmed.", forms.Keys),
         get("/log", _log, "Lines of the operators' log.", forms.LogLines, query=LOG_QUERY),
         post("/cards", _cards, "Makes cards for a new study.", forms.Cards, forms.CardRequest),
     ]  # fmt: skip

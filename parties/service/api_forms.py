@@ -51,7 +51,7 @@ class OwnerName(Struct, forbid_unknown_fields=True):
     owner: Annotated[str, Meta(description="Its name, as in its certificate.")]
 
 
-class Admission(Struct, forbid_unknown_fields=True):
+class OwnerCertificate(Struct, forbid_unknown_fields=True):
     """A certificate that the study's authority has issued to an owner that has asked for it."""
 
     certificate: Annotated[str, Meta(description="PEM.")]
@@ -245,11 +245,15 @@ class CommandsGiven(TypedDict):
     party: NotRequired[str]
 
 
-class RunCommands(TypedDict):
+# Words of the wire that the code has given up.
+_ToldField = TypedDict("_ToldField", {"told": list[CommandsGiven]})  # noqa: UP013
+_DoingField = TypedDict("_DoingField", {"doing": str | None})  # noqa: UP013
+
+
+class RunCommands(_ToldField):
     """Operators' commands: of this server, of each server, and those that all have given."""
 
     here: CommandsGiven
-    told: list[CommandsGiven]
     agreed: CommandsGiven
 
 
@@ -261,7 +265,7 @@ class RunEvent(TypedDict):
     text: str
 
 
-class RunStatusDocument(TypedDict):
+class RunStatusDocument(_DoingField):
     """Status of the server of one study (parties/README.md, Status)."""
 
     format: int
@@ -272,7 +276,6 @@ class RunStatusDocument(TypedDict):
     versions: ProgramVersions
     phase: str
     since: str
-    doing: str | None
     rounds: RunRounds
     owners: RunOwners
     budget: RunBudget
@@ -386,7 +389,7 @@ class PendingDecision(TypedDict):
     text: str
 
 
-class StudySummary(TypedDict):
+class StudyFacts(TypedDict):
     """Study in short; figures of a configuration that this version cannot read are null.
 
     ``orders`` are the service's own commands that it takes in its state.
@@ -435,7 +438,7 @@ class ApplicantFacts(TypedDict):
     seen: str
 
 
-class Applicants(TypedDict):
+class ApplicantList(TypedDict):
     """Requests for admission."""
 
     requests: list[ApplicantFacts]
@@ -469,7 +472,7 @@ class HistoryEntry(TypedDict):
     text: str
 
 
-class StudyDetails(StudySummary):
+class StudyDetails(StudyFacts):
     """Study with its configuration (TOML), pending requests for admission, look-alikes and history."""
 
     config: str
@@ -481,7 +484,7 @@ class StudyDetails(StudySummary):
 class Studies(TypedDict):
     """Studies of a page, and the number of those on all pages."""
 
-    studies: list[StudySummary]
+    studies: list[StudyFacts]
     total: int
 
 
@@ -554,4 +557,4 @@ class ServiceStatus(TypedDict):
     notify: list[NoticeTarget]
     event_counts: dict[str, int]
     states: dict[StudyState, int]
-    studies: list[StudySummary]
+    studies: list[StudyFacts]

@@ -160,7 +160,7 @@ class WordsOfAnother(PartyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudyPlan:
     """Changes that make a study as declared, and what ``waits`` to be possible.
 
     ``digest`` is the study's; None before its proposal.
@@ -254,19 +254,19 @@ def plan(
     given: Mapping[str, Any] | None,
     *,
     server: str,
-) -> Plan:
+) -> StudyPlan:
     """Returns what makes the ``study`` at ``server`` as declared. Raises DecisionNeeded.
 
     ``given`` are the commands that this server's operator has given to the study's process; None if none answers.
     """
     if study is None:
         if declared.config is None or declared.words:
-            return Plan(None, waits=(f"{declared.run} is not known here yet",))
-        return Plan(None, (Change("proposal", "none", str(declared.config)),))
+            return StudyPlan(None, waits=(f"{declared.run} is not known here yet",))
+        return StudyPlan(None, (Change("proposal", "none", str(declared.config)),))
     if not declared.words:
         if study["state"] in (StudyState.FAILED, StudyState.CANCELLED):
             raise DecisionNeeded(_ended_text(study))
-        return Plan(study["digest"])
+        return StudyPlan(study["digest"])
     return _transition(declared, study, given, server=server)
 
 
@@ -285,13 +285,13 @@ def _transition(
     given: Mapping[str, Any] | None,
     *,
     server: str,
-) -> Plan:
+) -> StudyPlan:
     state, digest = StudyState(study["state"]), study["digest"]
     if declared.state is Wanted.CANCELLED:
         if state is StudyState.FINISHED:
             raise DecisionNeeded(f"{declared.run} is finished; expected one that is not over")
         end = Change("state", state, StudyState.CANCELLED, ("cancel", {"reason": declared.reason}))
-        return Plan(digest, () if state is StudyState.CANCELLED else (end,))
+        return StudyPlan(digest, () if state is StudyState.CANCELLED else (end,))
     if state in (StudyState.FAILED, StudyState.CANCELLED):
         raise DecisionNeeded(_ended_text(study))
     changes, waits = list[Change](), list[str]()
@@ -303,7 +303,7 @@ def _transition(
         waits += [f"{each.what} is asked once the study runs" for each in orders]
     else:
         changes += orders
-    return Plan(digest, tuple(changes), tuple(waits))
+    return StudyPlan(digest, tuple(changes), tuple(waits))
 
 
 def _orders(declared: DeclaredStudy, given: Mapping[str, Any]) -> list[Change]:

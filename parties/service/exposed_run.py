@@ -59,7 +59,7 @@ async def with_admin_api(
     )
     board.sources.certificates = lambda: [end.to_dict() for end in watch.all()]
     passes = Passes()
-    network = _NetworkApi(board, folder, orders, passes)
+    network = _RunNetwork(board, folder, orders, passes)
 
     async def apply(found: Settings) -> None:
         await asyncio.to_thread(network.apply, found.admin)
@@ -81,7 +81,7 @@ async def with_admin_api(
             yield tracer
 
 
-class _NetworkApi:
+class _RunNetwork:
     """API of a server over HTTPS, with the console, as [admin] has it; a reload replaces all of it."""
 
     def __init__(
@@ -99,7 +99,7 @@ class _NetworkApi:
         """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
         bound = self._listening if admin.address == self._address else None
         found = admin_listener.admin_listeners(
-            self._folder, admin, self._board.rejected, None if bound is None else bound.socket
+            self._folder, admin, self._board.rejected, bound=None if bound is None else bound.socket
         )
         opened = contextlib.ExitStack()
         if found:

@@ -146,7 +146,7 @@ async def _admin_listening(
 ) -> AsyncIterator[None]:
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
     path, passes = folder / SOCKET_NAME, Passes()
-    network = _NetworkApi(service, folder, passes)
+    network = _ServiceNetwork(service, folder, passes)
     # The console sends its readers' requests by the socket, with passes of this process.
     app = service_application(service, Access(passes=passes), network.rejected)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
@@ -168,7 +168,7 @@ async def _admin_listening(
             path.unlink()
 
 
-class _NetworkApi:
+class _ServiceNetwork:
     """API of ``service`` over HTTPS, with the console, as [admin] has it; a reload replaces all of it."""
 
     def __init__(self, service: Service, folder: Path, passes: Passes) -> None:
@@ -183,7 +183,7 @@ class _NetworkApi:
         """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
         bound = self._listening if admin.address == self._address else None
         found = admin_listener.admin_listeners(
-            self._folder, admin, self.rejected, None if bound is None else bound.socket
+            self._folder, admin, self.rejected, bound=None if bound is None else bound.socket
         )
         runner = await self._started(admin, found[0]) if found else None
         await self.close()

@@ -1,8 +1,8 @@
 """Routes of the admin APIs, with the forms of bodies and answers: registration, checks of bodies, the OpenAPI document.
 
 A route is at ``versioned(path)``, such as /v1/studies. Its former path, without the version, answers as before, with
-a Link to the new one; it goes with the next version of the program. Paths in ``STANDING`` have no version: monitoring
-systems and probes expect them there.
+a Link to the new one; it goes with the next version of the program. Paths in ``UNVERSIONED`` are those that monitoring
+systems and probes expect.
 
 A body has the form that its route declares: a `msgspec.Struct` (`parties.service.api_forms`), which refuses unknown
 fields. The document is made from the same table (``openapi_document``), and is served at /v1/openapi.json. Source:
@@ -21,7 +21,7 @@ from aiohttp import web
 from parties.foundation.version import version
 from parties.service.api_forms import Error, Nothing
 from parties.service.http_answers import error_response, json_answer
-from parties.service.status_client import API, STANDING, versioned
+from parties.service.status_client import API, UNVERSIONED, versioned
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY: web.RequestKey[dict[str, Any]] = web.RequestKey("body", dict)
@@ -41,7 +41,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiRoute:
     """Route ``method`` ``path`` of an admin API.
 
     Attributes:
@@ -64,7 +64,7 @@ class Route:
     query: tuple[tuple[str, str], ...] = ()
 
 
-def add_routes(app: web.Application, routes: Sequence[Route], *, title: str) -> None:
+def add_routes(app: web.Application, routes: Sequence[ApiRoute], *, title: str) -> None:
     """Adds ``routes``, their former paths, and their OpenAPI document with this ``title``."""
     document: dict[str, object] | None = None
 
@@ -81,7 +81,7 @@ def add_routes(app: web.Application, routes: Sequence[Route], *, title: str) -> 
                 app.router.add_get(path, handler)
             else:
                 app.router.add_route(route.method, path, handler)
-    former = {_PARAMETER.sub(r"{\1}", route.path) for route in routes} - {*STANDING}
+    former = {_PARAMETER.sub(r"{\1}", route.path) for route in routes} - {*UNVERSIONED}
 
     async def mark_former(request: web.Request, response: web.StreamResponse) -> None:
         """Says in an answer at a former path that it is one, and where the new one is."""
@@ -93,7 +93,7 @@ def add_routes(app: web.Application, routes: Sequence[Route], *, title: str) -> 
     app.on_response_prepare.append(mark_former)
 
 
-def _with_checked_body(route: Route) -> Handler:
+def _with_checked_body(route: ApiRoute) -> Handler:
     form = route.body
     if form is None:
         return route.handler
@@ -115,7 +115,7 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def openapi_document(routes: Iterable[Route], *, title: str) -> dict[str, object]:
+def openapi_document(routes: Iterable[ApiRoute], *, title: str) -> dict[str, object]:
     """Returns the OpenAPI 3.1 document of ``routes``, with /v1/openapi.json itself."""
     table = list(routes)
     forms = {route.answer for route in table if isinstance(route.answer, type)}
@@ -154,7 +154,7 @@ def openapi_document(routes: Iterable[Route], *, title: str) -> dict[str, object
     }
 
 
-def _operation(route: Route, by_form: dict[Any, dict[str, Any]]) -> dict[str, object]:
+def _operation(route: ApiRoute, by_form: dict[Any, dict[str, Any]]) -> dict[str, object]:
     if isinstance(route.answer, Text):
         # A file has no schema.
         schema = {"type": "string"} if route.answer.media.startswith("text/") else {}

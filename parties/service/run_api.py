@@ -25,7 +25,7 @@ from parties.service import api_forms as forms
 from parties.service.access import READ_METHODS, Access, authorization
 from parties.service.http_answers import error_response, event_stream, json_answer, send_event
 from parties.service.process_info import process_dict
-from parties.service.routes import BODY, OPENAPI, Route, Text, add_routes, openapi_document
+from parties.service.routes import BODY, OPENAPI, ApiRoute, Text, add_routes, openapi_document
 from parties.service.status_client import API
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -84,10 +84,10 @@ def run_document() -> dict[str, object]:
     return openapi_document(_routes(_RunHandlers), title=TITLE)
 
 
-def _routes(of: Any) -> list[Route]:
+def _routes(of: Any) -> list[ApiRoute]:
     """Returns the routes with the handlers ``of`` a server; of their class, for the document."""
-    get = partial(Route, "GET")
-    command = partial(Route, "POST", answer=forms.CommandTaken, status=202)
+    get = partial(ApiRoute, "GET")
+    command = partial(ApiRoute, "POST", answer=forms.CommandTaken, status=202)
     return [
         get("/status", of.status, "The status of the run.", forms.RunStatusDocument),
         get("/events", of.events, "The status after every change.", RUN_EVENTS),

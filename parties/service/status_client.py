@@ -21,7 +21,7 @@ from parties.storage.files import disk_errors
 
 API = "/v1"
 """Version of the admin APIs, as their paths begin."""
-STANDING = ("/metrics", "/healthz", "/readyz")
+UNVERSIONED = ("/metrics", "/healthz", "/readyz")
 """Paths of an admin API that have no version."""
 _TIMEOUT_S, _CALL_S = 10.0, 60.0
 _EVENTS_S = 60.0
@@ -34,8 +34,8 @@ class NotRunning(PartyError):
 
 
 def versioned(path: str) -> str:
-    """Returns a route's path with the version of the API; one of ``STANDING`` as it is."""
-    return path if path in STANDING else f"{API}{path}"
+    """Returns a route's path with the version of the API; one of ``UNVERSIONED`` as it is."""
+    return path if path in UNVERSIONED else f"{API}{path}"
 
 
 class _UnixHttpConnection(http.client.HTTPConnection):

@@ -69,20 +69,27 @@ def owners_sentence(config: Config) -> str:
 
 def study_sentences(study: Study) -> list[str]:
     """Returns the study as its operators approve it: columns, queries, budget, owners and servers."""
-    config, run = study.config, study.config.run
+    config = study.config
     names = config.domain.names
-    unit = "each person" if run.unit == PERSON else "each row"
-    terms = "" if run.terms is None else " Terms of use go with it."
     return [
         f"{count_text(len(names), 'column')} of the owners' tables: {names_text(names)}.",
         queries_sentence(study) if config.parties else sums_sentence(study),
-        f"Epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for {unit} are spent, of the budget of everybody "
-        f"whose rows are counted; a synthetic table comes out, and goes to everybody who takes part.{terms}"
-        if config.algorithm is None
-        else f"A model comes out, with the privacy that these settings say, and goes to everybody who takes part.{terms}",
+        _outcome_sentence(config),
         owners_sentence(config) if config.parties else _clients_sentence(config),
         _servers_sentence(config),
     ]
+
+
+def _outcome_sentence(config: Config) -> str:
+    run = config.run
+    unit = "each person" if run.unit == PERSON else "each row"
+    terms = "" if run.terms is None else " Terms of use go with it."
+    if config.algorithm is not None:
+        return f"A model comes out, with the privacy that these settings say, and goes to everybody who takes part.{terms}"
+    return (
+        f"Epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for {unit} are spent, of the budget of everybody "
+        f"whose rows are counted; a synthetic table comes out, and goes to everybody who takes part.{terms}"
+    )
 
 
 def _clients_sentence(config: Config) -> str:

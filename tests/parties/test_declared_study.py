@@ -13,7 +13,7 @@ from parties.service.declared_study import (
     Change,
     DecisionNeeded,
     DeclaredStudy,
-    Plan,
+    StudyPlan,
     Wanted,
     WordsOfAnother,
     check_same,
@@ -38,11 +38,11 @@ def declared(state: Wanted = Wanted.RUNNING, *revoked: str, words: str = WORDS) 
     return DeclaredStudy("small", words=words, state=state, revoked=revoked)
 
 
-def commands(found: Plan) -> list[tuple[str, Mapping[str, object]] | None]:
+def commands(found: StudyPlan) -> list[tuple[str, Mapping[str, object]] | None]:
     return [change.command for change in found.changes]
 
 
-def planned(wanted: DeclaredStudy, state: str, **given: Any) -> Plan:
+def planned(wanted: DeclaredStudy, state: str, **given: Any) -> StudyPlan:
     return plan(wanted, study(state), given or {}, server="alpha")
 
 

@@ -22,7 +22,7 @@ from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thr
 from parties.service.api import service_application, service_document
 from parties.service.run_api import CommandHandlers, run_application, run_document
 from parties.service.service import Service
-from parties.service.status_client import STANDING, get_document, request_document
+from parties.service.status_client import UNVERSIONED, get_document, request_document
 from tests.parties.openapi import check_answer, closed
 from tests.parties.support import make_config
 
@@ -54,7 +54,7 @@ def test_every_route_is_in_the_document_and_every_operation_is_a_route(name: str
         if route.resource is not None and route.method != "HEAD"
     }
     current = {
-        (method, path) for method, path in routes if path.startswith("/v1/") or path in STANDING
+        (method, path) for method, path in routes if path.startswith("/v1/") or path in UNVERSIONED
     }
     assert current == set(operations(document))
     # Each former path is that of a route.
@@ -127,7 +127,7 @@ async def test_former_paths_answer_as_before_and_say_where_the_new_ones_are() ->
         assert (await former.json())["study"] == (await new.json())["study"]
         assert former.headers["Link"] == '</v1/status>; rel="successor-version"'
         assert former.headers["Deprecation"].startswith("@")
-        for path in STANDING:
+        for path in UNVERSIONED:
             answer = await client.get(path)
             assert answer.status in (200, 503)
             assert "Link" not in answer.headers
