@@ -112,7 +112,8 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "openssl.cnf").write_text(
         "openssl_conf = init\n[init]\nproviders = all\n[all]\ndefault = built-in\npkcs11 = token\n"
         f"[built-in]\nactivate = 1\n[token]\nmodule = {provider}\nactivate = 1\n"
-        f"pkcs11-module-path = {module}\npkcs11-module-quirks = no-deinit no-operation-state\n"
+        f"pkcs11-module-path = {module}\npkcs11-module-cache-keys = never\n"
+        "pkcs11-module-quirks = no-deinit no-operation-state\n"
     )
     (folder / "pin").write_text("1234\n")
     (folder / "pin").chmod(0o600)
