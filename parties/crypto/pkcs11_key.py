@@ -1,43 +1,40 @@
 """Ed25519 keys in a PKCS#11 token, such as a hardware security module, by their URI (RFC 7512).
 
 The key's file is a PEM text of the URI, as OpenSSL's `pkcs11-provider` reads it, so that TLS handshakes use the key by
-the same file. Other signatures are made here, by `python-pkcs11`: `cryptography` brings an OpenSSL of its own, which
-loads no provider. The token's module is in the environment variable ``PKCS11_PROVIDER_MODULE``, which the provider
-reads, too; the URI names a file with the PIN (``pin-source``).
+the same file. Other signatures are made by the program `openssl` with the same provider: `cryptography` brings an
+OpenSSL of its own, which loads no provider, and a second user of the token in one process disturbs the provider. The
+file that ``OPENSSL_CONF`` names has the provider and the token's module; the URI names a file with the PIN.
 
 Secret: the PIN; the key never leaves the token. Public: the URI. Source: RFC 7512; PKCS #11 3.0, section 2.3 (EdDSA);
-the provider's form of PEM (https://github.com/latchset/pkcs11-provider). Known limit: the sealing keys of studies are
-not in the token; they are made for a study and deleted at its end.
+the provider's form of PEM (https://github.com/latchset/pkcs11-provider). Known limits: a process for each signature,
+some ten milliseconds; the sealing keys of studies are not in the token, but made for a study and deleted at its end.
 """
 
 import base64
 import binascii
 import os
 import re
-import threading
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 from urllib.parse import unquote
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from parties.crypto.hpke import read_private
-from parties.foundation.errors import CertificateError, ExtraMissing, OutsideKeyError
+from parties.foundation.errors import OutsideKeyError
 
-MODULE_VARIABLE = "PKCS11_PROVIDER_MODULE"
 _LABEL = "PKCS#11 PROVIDER URI"
 _DESCRIPTION = b"PKCS#11 Provider URI v1.0"
 _PEM = re.compile(
     rb"-----BEGIN PKCS#11 PROVIDER URI-----(.*)-----END PKCS#11 PROVIDER URI-----", re.S
 )
 _URI = re.compile(r"pkcs11:[!-~]{1,1000}")
-_SEQUENCE, _VISIBLE, _UTF8, _OCTETS = 0x30, 0x1A, 0x0C, 0x04
-_POINT_BYTES = 32
-_lock = threading.Lock()
-"""Held while a token is used: a session does one thing at a time."""
-_sessions: dict[tuple[str, str], Any] = {}
-"""Sessions by module and token."""
+_SEQUENCE, _VISIBLE, _UTF8 = 0x30, 0x1A, 0x0C
+_LIMIT_S = 60.0
+"""Seconds that a token has for one signature."""
+_MOST_SAID = 300
 
 
 def uri_pem(uri: str) -> bytes:
@@ -103,66 +100,30 @@ class TokenKey(Ed25519PrivateKey):
     """A private key in a token: signs there, and is never here."""
 
     def __init__(self, uri: str, where: Path) -> None:
-        """Finds the key; errors call it ``where``. Raises OutsideKeyError, ExtraMissing."""
+        """Finds the key; errors call it ``where``. Raises OutsideKeyError."""
         self._where = where
         try:
-            self._attributes = _attributes(uri)
+            self._pem = uri_pem(uri)
         except ValueError as error:
             raise OutsideKeyError(f"{where}: {error}") from error
-        with _lock:
-            self._session = _session(self._attributes, where)
-            self._key, self._public = self._found()
-
-    def _found(self) -> tuple[Any, Ed25519PublicKey]:
-        """Returns the key's handle in the token, and the public key. Raises OutsideKeyError."""
-        import pkcs11
-
-        kinds = (pkcs11.ObjectClass.PRIVATE_KEY, pkcs11.ObjectClass.PUBLIC_KEY)
+        said = self._openssl("pkey", "-in", "{key}", "-pubout")
         try:
-            private, public = (self._object(kind) for kind in kinds)
-            point = bytes(public[pkcs11.Attribute.EC_POINT])
-            # By the standard it is a DER octet string; some tokens have the bare bytes.
-            if len(point) != _POINT_BYTES:
-                point, _ = _read(point, _OCTETS)
-            return private, Ed25519PublicKey.from_public_bytes(point)
-        except (pkcs11.PKCS11Error, ValueError, IndexError) as error:
-            raise self._error(error) from error
-
-    def _object(self, kind: Any) -> Any:
-        """Returns the key's one object of a kind in the token. Raises ValueError, PKCS11Error."""
-        import pkcs11
-
-        wanted = {
-            pkcs11.Attribute.CLASS: kind,
-            pkcs11.Attribute.LABEL: self._attributes["object"],
-            # OpenSSL's provider keeps copies of its own beside the token's.
-            pkcs11.Attribute.TOKEN: True,
-        }
-        found = list(self._session.get_objects(wanted))
-        if len(found) != 1:
-            raise ValueError(f"it has {len(found)} of them")
-        return found[0]
-
-    def _error(self, error: Exception) -> OutsideKeyError:
-        what = str(error) or type(error).__name__
-        return OutsideKeyError(
-            f"{self._where}: the token {self._attributes['token']!r} does not give its Ed25519 key "
-            f"{self._attributes['object']!r}: {what}; expected a private and a public key of that name"
-        )
+            public = load_pem_public_key(said)
+        except ValueError as error:
+            raise OutsideKeyError(f"{where}: the token gives no public key of it") from error
+        if not isinstance(public, Ed25519PublicKey):
+            raise OutsideKeyError(f"{where}: the token's key is of another kind; expected Ed25519")
+        self._public = public
 
     def public_key(self) -> Ed25519PublicKey:
         """Public half of the key."""
         return self._public
 
-    def sign(self, data: object) -> bytes:
+    def sign(self, data: bytes) -> bytes:  # type: ignore[override]
         """Signs in the token. Raises OutsideKeyError if that is away."""
-        import pkcs11
-
-        try:
-            with _lock:
-                return bytes(self._key.sign(bytes(data), mechanism=pkcs11.Mechanism.EDDSA))  # type: ignore[call-overload]
-        except pkcs11.PKCS11Error as error:
-            raise self._error(error) from error
+        return self._openssl(
+            *("pkeyutl", "-sign", "-rawin", "-inkey", "{key}", "-in", "{data}"), data=data
+        )
 
     def private_bytes(self, *_: object, **__: object) -> NoReturn:
         """Raises TypeError: the key is in the token alone."""
@@ -176,40 +137,43 @@ class TokenKey(Ed25519PrivateKey):
     def __deepcopy__(self, memo: object) -> "TokenKey":
         return self
 
-
-def _session(attributes: Mapping[str, str], where: Path) -> Any:
-    """Returns the process's session with a token, opened at the first use. Raises OutsideKeyError, ExtraMissing."""
-    try:
-        import pkcs11
-    except ModuleNotFoundError as error:
-        what = f"{where}, a key in a PKCS#11 token,"
-        raise ExtraMissing(what, "python-pkcs11", extra="pkcs11") from error
-    token, module = attributes["token"], os.environ.get(MODULE_VARIABLE)
-    if not module:
-        raise OutsideKeyError(
-            f"{where}: is a key in a PKCS#11 token, and {MODULE_VARIABLE} is not set; expected the token's module, "
-            "such as /usr/lib/softhsm/libsofthsm2.so"
-        )
-    if (module, token) not in _sessions:
-        pin = _pin(Path(attributes["pin-source"].removeprefix("file:")))
+    def _openssl(self, *arguments: str, data: bytes = b"") -> bytes:
+        """Runs `openssl` with the key's file and the data's, which are in memory. Raises OutsideKeyError."""
+        files = {"{key}": _in_memory(self._pem), "{data}": _in_memory(data)}
+        words = [f"/dev/fd/{files[word]}" if word in files else word for word in arguments]
         try:
-            found = pkcs11.lib(module).get_token(token_label=token)
-            try:
-                _sessions[module, token] = found.open(user_pin=pin)
-            except pkcs11.UserAlreadyLoggedIn:
-                # OpenSSL's provider was first in this process, whose sessions share a login.
-                _sessions[module, token] = found.open()
-        except (pkcs11.PKCS11Error, RuntimeError) as error:
-            what = str(error) or type(error).__name__
-            raise OutsideKeyError(
-                f"{where}: the token {token!r} of {module} does not open: {what}; expected one with that name and PIN"
-            ) from error
-    return _sessions[module, token]
+            done = subprocess.run(
+                ["openssl", *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_LIMIT_S,
+                pass_fds=tuple(files.values()),
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise self._error(str(error)) from error
+        finally:
+            for descriptor in files.values():
+                os.close(descriptor)
+        if done.returncode != 0 or not done.stdout:
+            raise self._error(_last_line(done.stderr))
+        return done.stdout
+
+    def _error(self, what: str) -> OutsideKeyError:
+        return OutsideKeyError(
+            f"{self._where}: OpenSSL does not reach this key in its PKCS#11 token ({what}); expected the "
+            "pkcs11-provider in the file that OPENSSL_CONF names, the token, and the PIN's file"
+        )
 
 
-def _pin(file: Path) -> str:
-    """Returns a token's PIN. Raises OutsideKeyError."""
-    try:
-        return read_private(file, "the PIN", "it alone in the file").decode().strip()
-    except (CertificateError, UnicodeDecodeError) as error:
-        raise OutsideKeyError(f"{file}: the PIN cannot be read: {error}") from error
+def _in_memory(data: bytes) -> int:
+    """Returns a descriptor of an anonymous file with this content."""
+    descriptor = os.memfd_create("syncret")
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _last_line(said: bytes) -> str:
+    lines: Sequence[str] = said.decode(errors="replace").strip().splitlines() or ["no answer"]
+    return "".join(c for c in lines[-1] if c.isprintable())[:_MOST_SAID]

@@ -124,7 +124,7 @@ def _of_outside(path: Path, error: CertificateError) -> CertificateError:
 
 
 def parse_key(data: bytes, path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
-    """Returns the private key in a PEM text; errors call it ``path``. Raises CertificateError, ExtraMissing."""
+    """Returns the private key in a PEM text; errors call it ``path``. Raises CertificateError."""
     try:
         uri = uri_of(data)
     except ValueError as error:
@@ -270,12 +270,11 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         # Connections are never resumed, and two tickets are as large as the rest of a handshake.
         context.num_tickets = 0
-    in_token = _in_token(files.key)
     try:
         context.load_verify_locations(files.ca)
         context.load_cert_chain(files.cert, files.key)
     except (ssl.SSLError, OSError) as error:
-        if in_token:
+        if uri_of(_read(files.key, "private key")) is not None:
             raise OutsideKeyError(
                 f"{files.key}: OpenSSL does not reach the PKCS#11 token ({error}); expected its pkcs11-provider, which "
                 "OPENSSL_CONF names"
@@ -284,17 +283,6 @@ def _context(files: CertificateFiles, protocol: int) -> ssl.SSLContext:
             files.key, CertificateError(f"{files.cert}: OpenSSL does not take it: {error}")
         ) from error
     return context
-
-
-def _in_token(path: Path) -> bool:
-    """Returns true for a key in a PKCS#11 token, whose module is begun here before OpenSSL's provider begins it.
-
-    Raises CertificateError.
-    """
-    if uri_of(_read(path, "private key")) is None:
-        return False
-    load_key(path)
-    return True
 
 
 class _AlertingObject(ssl.SSLObject):

@@ -85,7 +85,10 @@ def _outcome_sentence(config: Config) -> str:
     unit = "each person" if run.unit == PERSON else "each row"
     terms = "" if run.terms is None else " Terms of use go with it."
     if config.algorithm is not None:
-        return f"A model comes out, with the privacy that these settings say, and goes to everybody who takes part.{terms}"
+        return (
+            "A model comes out, with the privacy that these settings say, and goes to everybody who takes part."
+            f"{terms}"
+        )
     return (
         f"Epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for {unit} are spent, of the budget of everybody "
         f"whose rows are counted; a synthetic table comes out, and goes to everybody who takes part.{terms}"

@@ -1,7 +1,10 @@
 """Admission to submit: list, dates, operators' commands; at a server's port and at the owner itself."""
 
+import asyncio
 import datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +12,7 @@ from mechanisms.source import TableSource
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import ConfigError, NotEnrolled, PartialSubmission, SubmissionRefused
 from parties.foundation.exit_codes import Status, describe
+from parties.mpc.participants.enrollment_wait import EnrollmentWait
 from parties.mpc.submission.participation import submit_rows
 from parties.mpc.submission.submit import submit
 from parties.observability.events import Progress
@@ -243,3 +247,27 @@ def test_closing_is_remembered(tmp_path: Path) -> None:
         first = enrolment.time()
         close_enrollment(database)
         assert first == enrolment.time() is not None
+
+
+def test_a_patient_server_waits_for_missing_parts_until_time_or_operators_end_it() -> None:
+    """All expected have sent, and too few are complete: a server has lost its folder, and owners send again."""
+    clients = make_config(
+        {"clients.expected": 3, "clients.minimum": 3, "clients.wait_s": 60}
+    ).clients
+    registry = SimpleNamespace(counted=2, held=0)
+    participants = SimpleNamespace(submissions=SimpleNamespace(count=lambda: 3), registry=registry)
+    asked = SimpleNamespace(close=False)
+    control = SimpleNamespace(
+        closed=asyncio.Event(), commands=SimpleNamespace(asked=asked, by_server={})
+    )
+    observer = SimpleNamespace(waiting=lambda state: None)
+    parts: Any = (clients, participants, control, observer)
+    wait = EnrollmentWait(*parts)
+    wait.begin(0)
+    assert wait.ready({})
+    assert not wait.ready({}, patient=True)
+    registry.held = 1
+    assert wait.ready({}, patient=True)
+    registry.held = 0
+    control.closed.set()
+    assert wait.ready({}, patient=True)

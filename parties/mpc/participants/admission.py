@@ -22,6 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import astuple
+from functools import partial
 from typing import Protocol
 
 from mechanisms.errors import FinishedEarly
@@ -268,15 +269,21 @@ class Admission:
         """Admits clients until each server has all expected ones, or expects no more, or has waited long enough.
 
         The servers synchronise at growing intervals, so that a silent server is noticed within the receive deadline.
+        Where all expected ones have sent, and too few are complete, as after a server has lost its folder, all three
+        go on waiting for the missing parts: what they decide by is the same at all three.
         """
         self._wait.begin(round)
         longest = self._config.timeouts.receive_s / 4
-        pause, all_ready = _FIRST_SYNC_PAUSE_S, False
+        pause, all_ready, patient = _FIRST_SYNC_PAUSE_S, False, False
         while not all_ready:
             known = self._registry.known
             began, added_s = time.monotonic(), self._count.seconds
-            ready = self._effects.once_json("ready", lambda: self._wait.ready(self._incomplete))
+            ready = self._effects.once_json(
+                "ready", partial(self._wait.ready, self._incomplete, patient=patient)
+            )
             all_ready = await self._admit_due(round, ready=ready, hold=True, last=False)
+            if all_ready and not patient and self._lacks_parts:
+                all_ready, patient = False, True
             if self._registry.held and (all_ready or self._batch_is_full):
                 # A participant may have withdrawn or replaced a held upload meanwhile, so the servers agree anew before
                 # counting.
@@ -288,7 +295,12 @@ class Admission:
                     pause = _FIRST_SYNC_PAUSE_S
                     self._wait.arrived()
                 pause = min(max(pause * 1.5, listed_s / _LISTING_SHARE), longest)
-                await self._wait.sleep(pause, self._incomplete)
+                await self._wait.sleep(pause, self._incomplete, patient=patient)
+
+    @property
+    def _lacks_parts(self) -> bool:
+        """True if too few submissions are complete, and others may become so."""
+        return bool(self._incomplete) and not (self._wait.has_minimum or self._wait.finishing)
 
     @property
     def _batch_is_full(self) -> bool:

@@ -76,8 +76,13 @@ class EnrollmentWait:
     def _n_complete(self) -> int:
         return self._registry.counted + self._registry.held
 
-    def ready(self, incomplete: Mapping[str, IncompleteSubmission]) -> bool:
-        """True if this server waits for nobody any more; ``incomplete`` are shown to the observer."""
+    def ready(
+        self, incomplete: Mapping[str, IncompleteSubmission], *, patient: bool = False
+    ) -> bool:
+        """True if this server waits for nobody any more; ``incomplete`` are shown to the observer.
+
+        A ``patient`` server has all expected submissions, too few of them complete, and waits for their missing parts.
+        """
         stored, now = self._submissions.count(), time.monotonic()
         commands = self._control.commands
         self._observer.waiting(
@@ -91,7 +96,7 @@ class EnrollmentWait:
         )
         grace_s = self._clients.grace_s
         return (
-            stored >= self._clients.expected
+            (stored >= self._clients.expected and (self.has_minimum or not patient))
             or self._control.closed.is_set()
             or self.finishing
             or now >= self._deadline
@@ -101,9 +106,17 @@ class EnrollmentWait:
             or (self.has_minimum and self._round > 0)
         )
 
-    async def sleep(self, pause: float, incomplete: Mapping[str, IncompleteSubmission]) -> None:
+    async def sleep(
+        self,
+        pause: float,
+        incomplete: Mapping[str, IncompleteSubmission],
+        *,
+        patient: bool = False,
+    ) -> None:
         """Sleeps for ``pause`` seconds, or until this server is ready."""
         until = min(time.monotonic() + pause, self._deadline)
-        while (left := until - time.monotonic()) > 0 and not self.ready(incomplete):
+        while (left := until - time.monotonic()) > 0 and not self.ready(
+            incomplete, patient=patient
+        ):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._control.closed.wait(), min(left, _POLL_S))
