@@ -349,7 +349,7 @@ def test_an_operator_approves_and_follows_a_study_in_a_browser(
         page.get_by_role("row", name="given-up").wait_for()
         beta.command("study", "cancel", "given-up", "--yes", "--reason", evil)
         page.get_by_text(evil).wait_for()
-        page.get_by_role("link", name="looked-at").click()
+        page.get_by_role("table").get_by_role("link", name="looked-at").click()
         page.get_by_text("proposed by beta").wait_for()
         page.get_by_role("link", name="Approve").click()
         words = join_documents.fingerprint_words(digest)
