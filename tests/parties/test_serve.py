@@ -350,7 +350,7 @@ def test_an_operator_approves_and_follows_a_study_in_a_browser(
         beta.command("study", "cancel", "given-up", "--yes", "--reason", evil)
         page.get_by_text(evil).wait_for()
         page.get_by_role("table").get_by_role("link", name="looked-at").click()
-        page.get_by_text("proposed by beta").wait_for()
+        page.get_by_text("proposed by beta").first.wait_for()
         page.get_by_role("link", name="Approve").click()
         words = join_documents.fingerprint_words(digest)
         page.get_by_text(words).wait_for()
