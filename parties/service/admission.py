@@ -331,7 +331,7 @@ class AdmissionDesk:
 
     def _of(self, study: StudyRecord) -> Applicants:
         if study.digest not in self._applicants:
-            folder = self._studies.folder(study).path / _FOLDER
+            folder = Path(self._studies.folder(study).text, _FOLDER)
             self._applicants[study.digest] = Applicants(folder)
         return self._applicants[study.digest]
 

@@ -124,7 +124,7 @@ class AdminSection:
     cert: str = "admin/admin.crt"
     key: str = "admin/admin.key"
     ca: str = "admin/operators.pem"
-    roles: Mapping[str, Role] = field(default_factory=dict)
+    roles: tuple[tuple[str, Role], ...] = ()
     four_eyes: bool = False
     oidc: OidcSection | None = None
 
@@ -147,7 +147,9 @@ class AdminSection:
 
     def access(self) -> Access:
         """Returns the access to the admin API."""
-        return Access(self.fingerprints, self.reading, self.roles, sign_in=self.oidc is not None)
+        return Access(
+            self.fingerprints, self.reading, dict(self.roles), sign_in=self.oidc is not None
+        )
 
     @property
     def fingerprints(self) -> frozenset[str]:
@@ -286,7 +288,7 @@ def settings_of(document: Mapping[str, object]) -> Settings:
             texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
             check(texts, f"admin.{key}", f"is {value!r}; expected a list of fingerprints")
         elif key == "roles":
-            admin[key] = _roles(value, "admin.roles")
+            admin[key] = tuple(_roles(value, "admin.roles").items())
         elif key == "oidc":
             admin[key] = _oidc(value)
         elif key == "four_eyes":

@@ -582,7 +582,7 @@ async def test_a_status_has_the_studies_that_go_on_and_the_last_that_are_over(
     assert "older ones, not shown here: 1 (syncret study list)" in shown.getvalue()
     page = render(
         "_studies.html",
-        **overview_values(status, {"studies": status.get("studies", []), "total": 0}),
+        **overview_values(status, {"studies": status.get("studies", []), "total": 60}),
     )
     assert "Page 1 of 3" in page
 
