@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 
 from parties.foundation.exit_codes import Status
 from tests.parties.commands import ROOT
@@ -179,7 +179,7 @@ def test_services_on_postgresql_wait_for_it_and_go_on(tmp_path: Path) -> None:
     with postgresql() as location:
         urls = {name: location.replace("/postgres?", f"/{name}?") for name in SERVERS}
         with contextlib.closing(
-            create_engine(location, isolation_level="AUTOCOMMIT").connect()
+            create_engine(location, isolation_level="AUTOCOMMIT", poolclass=NullPool).connect()
         ) as database:
             for name in SERVERS:
                 database.execute(text(f"CREATE DATABASE {name}"))

@@ -38,7 +38,7 @@ LIMIT_S = 420.0
 """Largest time for one stage; a machine that does other work takes its time."""
 _LOOK_S = 0.1
 _OWNER_TRIES = 30
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "rounds": script.ROUNDS,
     "expected": "3\nminimum = 3\nwait_s = 7200.0",
     "receive_s": 15.0,

@@ -74,7 +74,8 @@ def _fault(kind: str, stage: int, draw: random.Random) -> Fault:
     """Returns a fault at a stage, or at the next one at which it can happen: owners send once, and late.
 
     A server's folder is restored from a backup that is not older than the proposal: without the keys of its card, which
-    are made for it, a server has no part in a study.
+    are made for it, a server has no part in a study. In the rounds it is from the rounds: shares of owners who are
+    counted for good come back from nowhere else, and such a study waits, with words, for a decision to cancel it.
     """
     victim, pause, lasts = draw.randrange(_SERVERS), draw.uniform(0, 3), 0.0
     amount, backup = 0.0, -1
@@ -86,7 +87,8 @@ def _fault(kind: str, stage: int, draw: random.Random) -> Fault:
         case "full":
             lasts = draw.uniform(3, 8)
         case "restore":
-            lasts, backup = draw.uniform(0.5, 3), draw.randint(PROPOSED, stage)
+            lasts = draw.uniform(0.5, 3)
+            backup = draw.randint(FIRST_ROUND if stage >= FIRST_ROUND else PROPOSED, stage)
         case "kill-worker":
             stage = max(stage, RUNNING)
         case "kill-owner" | "slow-owner":
