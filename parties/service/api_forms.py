@@ -109,6 +109,7 @@ class ProcessFacts(TypedDict):
     pid: int
     memory_bytes: int | None
     peak_bytes: int
+    cpu_s: float
 
 
 class CertificateFacts(TypedDict):
@@ -364,7 +365,7 @@ class StudyOwners(TypedDict):
     named: list[str]
 
 
-class StudyServer(TypedDict):
+class StudyServerFacts(TypedDict):
     """Server of a study: its approval, and the study's state there."""
 
     name: str
@@ -415,7 +416,7 @@ class StudyFacts(TypedDict):
     rounds: int | None
     columns: int | None
     owners: StudyOwners
-    servers: list[StudyServer]
+    servers: list[StudyServerFacts]
     folder: str
     process: StudyProcess | None
     orders: list[Literal["approve", "cancel", "collect"]]

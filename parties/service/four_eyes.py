@@ -64,10 +64,10 @@ class FourEyes:
         entries = await asyncio.to_thread(
             self._studies.repository.entries, study.digest, 1 << 20, names
         )
-        told = [(entry.what.rpartition(".")[2], entry.actor) for entry in entries]
-        proposers = {actor for what, actor in told if what == "proposed"}
+        steps = [(entry.what.rpartition(".")[2], entry.actor) for entry in entries]
+        proposers = {actor for what, actor in steps if what == "proposed"}
         firsts: list[str] = []
-        for what, actor in told:
+        for what, actor in steps:
             if what == "approved-first":
                 firsts.append(actor)
             elif what == "failed":

@@ -24,6 +24,7 @@ from parties.service.console.gate import Gate
 from parties.service.console.pages import add_console
 from parties.service.console.upstream import DisplayedStudy, ServiceUpstream
 from parties.service.console.view import ListView, OwnersView, ago, moment, page_values, render
+from parties.service.events import EventName
 from parties.service.pending import wrong_study_text
 from parties.service.service import Service
 from parties.service.studies import StudyRecord, StudyState, utc_now
@@ -138,7 +139,7 @@ async def test_approving_takes_typed_words_and_every_other_operator(three: Three
         assert (await pages.post(form, [("words", words), *heard]))[:2] == (303, done)
         entry = study.repository.entries(digest)[-1]
         assert (entry.what, entry.text) == (
-            "approved",
+            EventName.STUDY_APPROVED,
             "here; the same words heard of beta and gamma",
         )
 

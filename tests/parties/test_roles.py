@@ -16,6 +16,7 @@ from parties.local.children import free_ports
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.access import PASS_HEADER, Access, Passes, Principal, Role, required_role
 from parties.service.api import service_application
+from parties.service.events import event_words
 from parties.service.exposed_run import with_admin_api
 from parties.service.four_eyes import ApprovalRefused, FourEyes
 from parties.service.run_api import CommandHandlers
@@ -79,7 +80,9 @@ async def test_roles_are_enforced_by_the_admin_api(three: Three) -> None:
     assert statuses[OPERATOR][3:] == [403] * 3
     assert 403 not in statuses[OPERATOR][:3]
     assert 403 not in statuses[APPROVER]
-    actors = {entry.what: entry.actor for entry in alpha.studies.repository.entries(digest)}
+    actors = {
+        event_words(entry.what): entry.actor for entry in alpha.studies.repository.entries(digest)
+    }
     assert actors["approved"] == actors["cancelled"] == "operator berta"
 
 

@@ -21,6 +21,7 @@ from parties.service.console import sign_in
 from parties.service.console.oidc import PendingLogin, Provider, SignInRefused
 from parties.service.console.sign_in import LOGIN_COOKIE, SESSION_COOKIE, SignIn
 from parties.service.main import _admin_listening
+from parties.service.reload import LiveSettings
 from parties.service.settings import load_settings
 from parties.service.studies import StudyState
 from tests.browser import browser, needs_browser, playwright
@@ -126,7 +127,7 @@ async def desk(three: Three, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[D
     async with identity_provider() as provider, aiohttp.ClientSession(cookie_jar=jar) as http:
         write_settings(folder, provider.issuer, port)
         made = Desk(three, provider, folder, f"https://localhost:{port}", http)
-        async with _admin_listening(service, folder):
+        async with _admin_listening(service, folder, LiveSettings(folder)):
             yield made
 
 
