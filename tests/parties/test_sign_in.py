@@ -20,6 +20,7 @@ from parties.local.children import free_ports
 from parties.service.console import sign_in
 from parties.service.console.oidc import PendingLogin, Provider, SignInRefused
 from parties.service.console.sign_in import LOGIN_COOKIE, SESSION_COOKIE, SignIn
+from parties.service.events import EventName
 from parties.service.main import _admin_listening
 from parties.service.reload import LiveSettings
 from parties.service.settings import load_settings
@@ -146,7 +147,7 @@ async def test_a_browser_signs_in_and_its_reader_approves(desk: Desk, alg: str) 
     form = [*words.items(), ("heard", "beta"), ("heard", "gamma")]
     assert (await surfer.ask("POST", path, data=form))[0] == 303
     entry = desk.three.services[0].studies.repository.entries(digest)[-1]
-    assert (entry.what, entry.actor) == ("approved", "operator oidc:anna")
+    assert (entry.what, entry.actor) == (EventName.STUDY_APPROVED, "operator oidc:anna")
 
 
 def csrf(page: str) -> str:
