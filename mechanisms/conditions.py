@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import TypeAlias
@@ -37,7 +36,7 @@ from mechanisms.question import Test, Where
 from mechanisms.sampling import PublicGenerator
 from mechanisms.text_table import shown
 from mechanisms.value_parts import Range, ValueParts, number_before, write_numbers
-from mechanisms.written import parse_number
+from mechanisms.written import fraction_of, parse_number
 
 Groups: TypeAlias = Mapping[int, tuple[str, ...]]
 """The values of each code of a column of categories."""
@@ -300,7 +299,7 @@ def _number(column: Ordered, value: str, test: Test) -> Fraction:
     else:
         for written in (column.plain(value) if column.form else value, value):
             if parse_number(written) is not None:
-                return number_before(column, Fraction(Decimal(written.strip())))
+                return number_before(column, fraction_of(written))
         wrong = f"{shown(value)} is no number"
     raise ConditionError(
         f"{_test_text(test)}: {wrong} of column {column.name!r}; expected {column.allowed}"

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
 
 # More digits, by a wide margin, than any number between 64-bit multiples has before rounding.
 EXACT = Context(prec=60)
+_FARTHEST_PLACE = 400
+"""More places than any double has after the decimal point before its first digit."""
 
 
 def parse_whole(value: str) -> int | None:
@@ -30,6 +33,13 @@ def parse_number(value: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) and value.isascii() and "_" not in value else None
+
+
+def fraction_of(value: str) -> Fraction:
+    """Returns a number that ``parse_number`` reads, exactly; 0 for one that is nearer to 0 than any double."""
+    number = Decimal(value.strip())
+    # As a fraction, 1e-999999999 would have as many digits.
+    return Fraction(number) if number.adjusted() > -_FARTHEST_PLACE else Fraction(0)
 
 
 def multiple_of(value: str, places: int) -> int | None:

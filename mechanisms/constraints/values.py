@@ -20,7 +20,7 @@ from mechanisms.errors import DomainError
 from mechanisms.moments import moment_of, tick_of
 from mechanisms.numbers import Integer, Real
 from mechanisms.value_parts import number_before
-from mechanisms.written import parse_whole
+from mechanisms.written import fraction_of, parse_number, parse_whole
 
 _FARTHEST = 10**30
 """No number of a column is as far from zero."""
@@ -161,15 +161,14 @@ def scaled_bound(column: Ordered, text: str, where: str) -> Fraction:
     """
     if isinstance(column, Moment):
         return Fraction(column.tick(text))
-    try:
-        bound = Fraction(text)
-    except (ValueError, ZeroDivisionError):
+    if parse_number(text) is None:
         number = reader_of(column)(text)
         if number is None:
             raise DomainError(
                 f"{where}: {text!r} is no value of column {column.name!r}; expected {column.allowed}"
-            ) from None
+            )
         return Fraction(number)
-    if "/" in text or abs(bound) > _FARTHEST:
+    bound = fraction_of(text)
+    if abs(bound) > _FARTHEST:
         raise DomainError(f"{where}: {text!r} is no number that column {column.name!r} may have")
     return number_before(column, bound)

@@ -39,12 +39,15 @@ from parties.mpc.submission.repetition import Repetition
 from parties.mpc.submission.result import is_over
 from parties.observability.events import Event, Progress
 from parties.session.owner import DataOwner
+from parties.storage.files import disk_errors, write_atomic
 from parties.storage.owner_budget import BudgetAccount
 from parties.storage.population_budget import Release
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _PASSING = (Status.NETWORK, Status.NOT_ENROLLED)
 """Statuses of a refusal that says nothing about the participant: the server stops, or the study is over."""
+_CONSENT = "consent"
+"""File of the digest that the owner has agreed to, beside the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +96,16 @@ class FederationPart:
         return found if self.epsilon is None else with_epsilon(found, self.epsilon)
 
     @property
-    def begun(self) -> bool:
-        """True if this participant has taken part before: its ledger is there."""
-        return self.folder.is_dir() and any(self.folder.iterdir())
+    def agreed(self) -> bool:
+        """True if the owner has agreed to this study before; another study of the same name is asked about anew."""
+        path = self.folder / _CONSENT
+        with disk_errors(path, "read"):
+            return path.is_file() and path.read_bytes() == self.owner.config.digest().encode()
+
+    def keep_agreement(self) -> None:
+        """Records that the owner agrees to this study. Raises StoreError."""
+        make_private(self.folder)
+        write_atomic(self.folder / _CONSENT, self.owner.config.digest(), durable=True)
 
     def consent(self) -> str:
         """Returns what the participant agrees to."""
@@ -166,13 +176,14 @@ def attend(found: FederationPart) -> ParticipantReport:
 def attend_invited(found: FederationPart, *, wait_s: float, asks: bool) -> ParticipantReport | None:
     """Takes part by an invitation, from consent to the server's goodbye; returns None if the study was over before.
 
-    A participant that has begun is not asked again. Raises NotYet if the server is away for ``wait_s`` seconds.
+    An owner that has agreed to the study is not asked again. Raises NotYet if the server is away for ``wait_s`` s.
     """
     found.owner.account(found.release).require()
-    if not found.begun:
+    if not found.agreed:
         click.echo(found.consent(), err=True)
         if asks:
             confirm("Did you hear these words, and do you agree?")
+        found.keep_agreement()
     account, owner = _opened(found), found.owner
 
     async def take_part(supervision: Supervision) -> ParticipantReport | None:

@@ -217,3 +217,12 @@ def test_given_rows_that_do_not_fit_are_refused() -> None:
         )
     with pytest.raises(ConditionError, match="expected one of both"):
         Wanted(1, balance="sex", given=given)
+
+
+def test_numbers_nearer_to_zero_than_any_double_are_zero() -> None:
+    """Exactly, they have a thousand million digits."""
+    cost = Real("cost", 0.0, 10.0, 5, decimals=1)
+    domain = Domain((cost,), ())
+    (found,) = limits_of(domain, parse_where("cost > 1e-999999999")).values()
+    (zero,) = limits_of(domain, parse_where("cost > 0")).values()
+    assert found.shares.tolist() == zero.shares.tolist()

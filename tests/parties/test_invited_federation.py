@@ -7,12 +7,13 @@ import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mechanisms.errors import MechanismError
-from parties.cli.attend import until_over
+from parties.cli.attend import FederationPart, until_over
 from parties.cli.consent import federation_consent
 from parties.cli.invitations import ensure_admitted
 from parties.cli.result import _check_replaceable
@@ -497,3 +498,18 @@ async def test_a_server_that_swaps_the_configuration_after_admission_gets_nothin
             assert error.status is Status.PROTOCOL
             assert "run.epsilon" in str(error)
     assert {owners.state(name) for name in NAMES} == {None}
+
+
+def test_an_agreement_is_to_one_study_and_no_folder(config: Config, tmp_path: Path) -> None:
+    folder, other = tmp_path / "own", config.override({"run.epsilon": 0.5})
+    folder.mkdir(mode=0o700)
+    (folder / "notes.txt").write_text("another file")
+
+    def part_of(study: Config) -> FederationPart:
+        owner = cast("Any", SimpleNamespace(config=study))
+        return FederationPart(owner=owner, part=cast("Any", None), folder=folder, epsilon=None)
+
+    assert not part_of(config).agreed
+    part_of(config).keep_agreement()
+    assert part_of(config).agreed
+    assert not part_of(other).agreed
