@@ -119,7 +119,7 @@ class Access:
     """Rights of certificates: ``clients`` and ``readers`` are SHA-256 fingerprints (hex).
 
     Attributes:
-        roles: Roles of ``clients`` by the name in the certificate. Without any, all of them are approvers; otherwise
+        roles: Roles of ``clients`` by the name in the certificate. With None, all of them are approvers; otherwise
             one without a role is a viewer.
         sign_in: True if browsers without a certificate may come to the console, which asks them to sign in.
         passes: Passes of the server's own console.
@@ -127,14 +127,14 @@ class Access:
 
     clients: frozenset[str] = frozenset()
     readers: frozenset[str] = frozenset()
-    roles: Mapping[str, Role] = field(default_factory=dict)
+    roles: Mapping[str, Role] | None = None
     sign_in: bool = False
     passes: Passes = field(default_factory=Passes)
 
     def of_certificate(self, fingerprint: str, name: str) -> Principal | None:
         """Returns the principal of a certificate, or None if it is not listed."""
         if fingerprint in self.clients:
-            role = self.roles.get(name, Role.VIEWER) if self.roles else Role.APPROVER
+            role = Role.APPROVER if self.roles is None else self.roles.get(name, Role.VIEWER)
             return Principal(name, role)
         return Principal(name, Role.VIEWER) if fingerprint in self.readers else None
 
@@ -145,7 +145,10 @@ def authorization(access: Access, rejected: OnRejection) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         transport = request.transport
-        tls = None if transport is None else transport.get_extra_info("ssl_object")
+        if transport is None:
+            # Without a connection nothing tells its kind: TLS, or the folder's socket.
+            return _refusal(HTTPStatus.FORBIDDEN, "the connection is gone", "an open one")
+        tls = transport.get_extra_info("ssl_object")
         if tls is None:
             given = request.headers.get(PASS_HEADER)
             principal = _local_principal(request) if given is None else access.passes.read(given)

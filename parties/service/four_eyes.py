@@ -1,16 +1,19 @@
 """Four eyes: two approvers of this server approve a study, and neither has proposed it. All values here are public.
 
-A first approval is an event of the log, and holds until the study fails. The log decides; ``first`` repeats it for
-statuses, which need no database.
+A first approval is an event of the log, and holds for a week, or until the study fails. The log decides; ``first``
+repeats it for statuses, which need no database.
 """
 
 import asyncio
+import datetime
 
 from parties.foundation.errors import PartyError
 from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
 from parties.service.studies import StudyEvent, StudyRecord, StudyState, utc_now
 
+_VALID = datetime.timedelta(days=7)
+"""Time for which a first approval counts: its approver may have lost the right, or the key, since then."""
 _NAMES = (EventName.STUDY_PROPOSED, EventName.STUDY_APPROVED_FIRST, EventName.STUDY_FAILED)
 
 
@@ -64,7 +67,13 @@ class FourEyes:
         entries = await asyncio.to_thread(
             self._studies.repository.entries, study.digest, 1 << 20, names
         )
-        steps = [(entry.what.rpartition(".")[2], entry.actor) for entry in entries]
+        recent = utc_now() - _VALID
+        steps = [
+            (what, entry.actor)
+            for entry in entries
+            for what in [entry.what.rpartition(".")[2]]
+            if what != "approved-first" or entry.at > recent
+        ]
         proposers = {actor for what, actor in steps if what == "proposed"}
         firsts: list[str] = []
         for what, actor in steps:

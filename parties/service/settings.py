@@ -17,6 +17,8 @@ from parties.storage.files import disk_errors
 
 FILE = "settings.toml"
 _MAX_DAYS = 36_500
+_CHANGEABLE = frozenset({"email", "preferred_username", "upn", "unique_name", "name", "nickname"})
+"""Claims by which one person may be two subjects, one after the other."""
 _FINGERPRINTS = ("clients", "readers")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _ENDPOINT = re.compile(r"https?://[^\s/]+(/\S*)?")
@@ -124,7 +126,7 @@ class AdminSection:
     cert: str = "admin/admin.crt"
     key: str = "admin/admin.key"
     ca: str = "admin/operators.pem"
-    roles: tuple[tuple[str, Role], ...] = ()
+    roles: tuple[tuple[str, Role], ...] | None = None
     four_eyes: bool = False
     oidc: OidcSection | None = None
 
@@ -141,6 +143,13 @@ class AdminSection:
                 "admin.clients",
                 f"is empty; {wanted}",
             )
+        if self.four_eyes and self.oidc is not None:
+            claim = self.oidc.subject_claim
+            check(
+                claim not in _CHANGEABLE,
+                "admin.oidc.subject_claim",
+                f"is {claim!r}, which a person can change; expected sub, or oid, where four eyes are required",
+            )
         for name in _FINGERPRINTS:
             for one in getattr(self, name):
                 _check_fingerprint(f"admin.{name}", one)
@@ -148,7 +157,10 @@ class AdminSection:
     def access(self) -> Access:
         """Returns the access to the admin API."""
         return Access(
-            self.fingerprints, self.reading, dict(self.roles), sign_in=self.oidc is not None
+            self.fingerprints,
+            self.reading,
+            None if self.roles is None else dict(self.roles),
+            sign_in=self.oidc is not None,
         )
 
     @property

@@ -1,6 +1,7 @@
 """Roles of operators: who may order what by the admin API and the console, and studies that two have to approve."""
 
 import asyncio
+import datetime
 import json
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from parties.foundation.errors import ConfigError
 from parties.identity.join_documents import fingerprint_words
 from parties.local.children import free_ports
 from parties.observability.status import RunInfo, RunStatus
+from parties.service import four_eyes
 from parties.service.access import PASS_HEADER, Access, Passes, Principal, Role, required_role
 from parties.service.api import service_application
 from parties.service.events import event_words
@@ -21,7 +23,7 @@ from parties.service.exposed_run import with_admin_api
 from parties.service.four_eyes import ApprovalRefused, FourEyes
 from parties.service.run_api import CommandHandlers
 from parties.service.settings import load_settings
-from parties.service.studies import StudyState
+from parties.service.studies import StudyState, utc_now
 from tests.parties.support import make_config
 from tests.parties.test_admin_tls import client, operator
 from tests.parties.test_console_service import console_of
@@ -140,6 +142,29 @@ async def test_four_eyes_are_two_approvers_of_whom_none_has_proposed(three: Thre
     with pytest.raises(ApprovalRefused):
         await approve("anna")
     assert await approve("berta") is StudyState.APPROVED
+
+
+async def test_a_first_approval_counts_for_a_week(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its approver's certificate may have been taken off the list since then."""
+    alpha = three.services[0]
+    alpha.four_eyes.required = True
+    digest = (await alpha.propose(await three.proposal("stays"), "operator anna")).digest
+    assert (await alpha.approve(digest, "operator thief")).state is StudyState.PROPOSED
+    later = utc_now() + datetime.timedelta(days=8)
+    monkeypatch.setattr(four_eyes, "utc_now", lambda: later)
+    assert (await alpha.approve(digest, "operator berta")).state is StudyState.PROPOSED
+    assert (await alpha.approve(digest, "operator carl")).state is StudyState.APPROVED
+
+
+def test_an_empty_table_of_roles_makes_nobody_an_approver(tmp_path: Path) -> None:
+    listed = "a" * 64
+    for text, role in {"": APPROVER, "[admin.roles]": VIEWER}.items():
+        (tmp_path / "settings.toml").write_text(f'[admin]\nclients = ["{listed}"]\n{text}\n')
+        found = load_settings(tmp_path).admin.access().of_certificate(listed, "anna")
+        assert found is not None
+        assert found.role is role
 
 
 async def test_the_console_says_that_a_second_approver_is_needed(three: Three) -> None:

@@ -5,6 +5,7 @@ import json
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from parties.foundation.errors import CertificateError, ConfigError
 from parties.identity.join_documents import fingerprint_words
 from parties.local.children import free_ports
-from parties.service.console import sign_in
+from parties.service.console import oidc, sign_in
 from parties.service.console.oidc import PendingLogin, Provider, SignInRefused
 from parties.service.console.sign_in import LOGIN_COOKIE, SESSION_COOKIE, SignIn
 from parties.service.events import EventName
@@ -263,7 +264,8 @@ async def test_an_answer_of_another_sign_in_or_provider_is_refused(
         (pending, answer | {"state": "x"}, "another sign-in"),
         (pending, {**answer, "iss": "https://evil.example"}, "another provider"),
         (replace(pending, begun=pending.begun - 601), answer, "too long"),
-        (pending, {"state": pending.state, "error": "access_denied\u202e"}, "access_denied\\?"),
+        (pending, {"state": pending.state, "error": "access_denied"}, "says access_denied$"),
+        (pending, {"state": pending.state, "error": "Call 555!"}, "says that there is an error$"),
         (pending, {"state": pending.state}, "no code"),
         (replace(pending, verifier="x" * 43), answer, "takes no code"),
     ]
@@ -317,6 +319,46 @@ async def test_an_answer_is_used_once_and_by_the_browser_that_asked(desk: Desk) 
     for forged in ("", "x", "é", cookie[:-4] + "AAAA"):
         thief.cookies[LOGIN_COOKIE] = forged
         assert (await thief.ask("GET", back))[0] in (400, 403)
+
+
+async def test_strangers_shut_nobody_out(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can begin a sign-in, and come back with nothing."""
+    monkeypatch.setattr(sign_in, "_MAX_USED", 2)
+    monkeypatch.setattr(oidc, "_MOST_EXCHANGES", 1)
+    for _ in range(4):
+        stranger = desk.surfer()
+        back = (await stranger.callback()).partition("?")[0]
+        assert (await stranger.ask("GET", f"{back}?error=x"))[0] == 403
+    assert (await desk.surfer().sign_in())[0] == 200
+
+
+async def test_a_provider_that_is_away_is_asked_once_in_a_while(
+    bare: tuple[IdentityProvider, Provider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = bare
+    asked = 0
+
+    async def away(*_: object, **__: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise SignInRefused("it is away")
+
+    monkeypatch.setattr(client, "_ask", away)
+    client._metadata_at = -1e9
+    for _ in range(5):
+        with pytest.raises(SignInRefused):
+            await client.begin()
+    assert asked == 1
+
+
+def test_four_eyes_take_a_subject_that_its_holder_cannot_change(tmp_path: Path) -> None:
+    write_settings(tmp_path, "https://login.example.org", 7444)
+    admin = load_settings(tmp_path).admin
+    assert admin.oidc is not None
+    for claim, allowed in {"sub": True, "email": False}.items():
+        section = replace(admin.oidc, subject_claim=claim)
+        with nullcontext() if allowed else pytest.raises(ConfigError, match="can change"):
+            replace(admin, four_eyes=True, oidc=section)
 
 
 async def test_a_session_is_a_new_one_and_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

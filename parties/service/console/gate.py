@@ -61,9 +61,16 @@ class Gate:
         return hmac.new(self._secret, holder.encode(), "sha256").hexdigest()
 
     def credential(self, request: web.Request) -> str:
-        """Returns the pass by which the admin API knows the reader; "" for the console's own user."""
+        """Returns the pass by which the admin API knows the reader; "" for the console's own user.
+
+        Raises HTTPForbidden where passes are needed and there is no reader.
+        """
+        if self._passes is None:
+            return ""
         reader = self.principal(request)
-        return "" if reader is None or self._passes is None else self._passes.issue(reader)
+        if reader is None:
+            raise web.HTTPForbidden(text="nobody is known to ask for this")
+        return self._passes.issue(reader)
 
     def routes(self) -> list[web.RouteDef]:
         """Returns the gate's own pages, below those of the console."""

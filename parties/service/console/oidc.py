@@ -8,9 +8,11 @@ Sources: OpenID Connect Core 1.0 (sections 3.1.2 and 3.1.3) and Discovery 1.0; R
 Secret: the client's secret, codes, verifiers and tokens; none of them is logged, or part of an error.
 """
 
+import asyncio
 import base64
 import hashlib
 import json
+import re
 import secrets
 import ssl
 import time
@@ -36,6 +38,11 @@ _MAX_AGE_S = 600.0
 _METADATA_S, _KEYS_S = 3600.0, 60.0
 """Time after which the provider's metadata is read again; least time between two readings of its keys."""
 _LONGEST = 1 << 20
+_FAILED_S = 5.0
+"""Time for which a provider that has not answered is not asked again, in seconds."""
+_MOST_EXCHANGES = 4
+"""Codes that the provider is asked about at a time: anybody can bring one."""
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 _MAX_SUBJECT = 120
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
@@ -81,6 +88,9 @@ class Provider:
         self._clock = clock
         self._tls = _tls_context(section, folder)
         self._secret()
+        self._exchanges = 0
+        self._failed_at = -1e9
+        self._discovery = asyncio.Lock()
         self._metadata: Mapping[str, Any] = {}
         self._metadata_at = self._keys_at = -1e9
         self._keys: Any = None
@@ -113,11 +123,21 @@ class Provider:
         if (named is not None or required) and named != issuer:
             raise SignInRefused("the answer is of another provider")
         if "error" in answer:
-            raise SignInRefused(f"the provider says {printable(answer['error'][:80])}")
+            said = answer["error"]
+            # Anybody can bring such an answer here, for an operator to read.
+            raise SignInRefused(
+                f"the provider says {said if _ERROR_CODE.fullmatch(said) else 'that there is an error'}"
+            )
         code = answer.get("code", "")
         if not 0 < len(code) <= 4096:
             raise SignInRefused("the answer has no code")
-        document = await self._exchange(code, pending, metadata)
+        if self._exchanges >= _MOST_EXCHANGES:
+            raise SignInRefused("too many sign-ins at once; try again")
+        self._exchanges += 1
+        try:
+            document = await self._exchange(code, pending, metadata)
+        finally:
+            self._exchanges -= 1
         token = document.get("id_token")
         if not isinstance(token, str):
             raise SignInRefused("the provider gives no ID token")
@@ -233,17 +253,25 @@ class Provider:
 
     async def _discover(self) -> Mapping[str, Any]:
         """Returns the provider's metadata. Raises SignInRefused."""
-        if self._clock() - self._metadata_at > _METADATA_S:
-            issuer = self._section.issuer
-            url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-            found = await self._ask("GET", url, "has no metadata")
-            if found.get("issuer") != issuer:
-                raise SignInRefused("the provider's metadata is of another issuer")
-            for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                if not is_safe_url(str(found.get(name))):
-                    raise SignInRefused(f"the provider's {name} is no address over TLS")
-            self._metadata, self._metadata_at = found, self._clock()
-        return self._metadata
+        async with self._discovery:
+            if self._clock() - self._metadata_at > _METADATA_S:
+                if self._clock() - self._failed_at < _FAILED_S:
+                    raise SignInRefused("the provider does not answer as one would")
+                self._failed_at = self._clock()
+                await self._read_metadata()
+                self._failed_at = -1e9
+            return self._metadata
+
+    async def _read_metadata(self) -> None:
+        issuer = self._section.issuer
+        url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+        found = await self._ask("GET", url, "has no metadata")
+        if found.get("issuer") != issuer:
+            raise SignInRefused("the provider's metadata is of another issuer")
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            if not is_safe_url(str(found.get(name))):
+                raise SignInRefused(f"the provider's {name} is no address over TLS")
+        self._metadata, self._metadata_at = found, self._clock()
 
     async def _ask(self, method: str, url: str, problem: str, **options: Any) -> Mapping[str, Any]:
         """Returns the JSON object of the provider's answer. Raises SignInRefused."""

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from parties.foundation.errors import CertificateError, PartyError
 from parties.observability.events import OnRejection, Rejection
 from parties.service.access import PRINCIPAL, Access, Passes, Principal
 from parties.service.console.gate import Gate, plain_answer
@@ -79,8 +80,8 @@ class SignIn(Gate):
         self._clock = clock
         self._key = secrets.token_bytes(32)
         self._sessions: dict[str, _Session] = {}
-        self._used: dict[str, float] = {}
-        """States of sign-ins that are over, with the time after which their cookies are of no use."""
+        self._used: dict[str, None] = {}
+        """States of the last sign-ins that are over."""
 
     def routes(self) -> list[web.RouteDef]:
         """See ``Gate``."""
@@ -127,7 +128,7 @@ class SignIn(Gate):
         try:
             pending = self._pending(request)
             principal = await self._provider.complete(pending, request.query)
-        except SignInRefused as error:
+        except (SignInRefused, CertificateError) as error:
             return self._refusal(request, error)
         session = secrets.token_urlsafe(32)
         name = _hash(session)
@@ -158,13 +159,13 @@ class SignIn(Gate):
         tag, content = data[:32], data[32:]
         if not hmac.compare_digest(tag, self._tag(content)):
             raise SignInRefused("this browser has begun no sign-in here")
-        pending, now = PendingLogin(**json.loads(content)), self._clock()
-        self._used = {state: until for state, until in self._used.items() if until > now}
+        pending = PendingLogin(**json.loads(content))
         if pending.state in self._used:
             raise SignInRefused("this answer was used already")
-        if len(self._used) >= _MAX_USED:
-            raise SignInRefused("too many sign-ins at once")
-        self._used[pending.state] = pending.begun + 2 * _LOGIN_S
+        # The oldest is forgotten instead of anybody refused: the provider takes a code once, too.
+        while len(self._used) >= _MAX_USED:
+            del self._used[next(iter(self._used))]
+        self._used[pending.state] = None
         return pending
 
     def _make_room(self, subject: str) -> None:
@@ -177,10 +178,13 @@ class SignIn(Gate):
         while len(self._sessions) >= _MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 
-    def _refusal(self, request: web.Request, error: SignInRefused) -> web.StreamResponse:
+    def _refusal(self, request: web.Request, error: PartyError) -> web.StreamResponse:
         text = f"admin: a sign-in was refused: {error}"
         self._rejected(Rejection.FORBIDDEN, text, remote=request.remote, status=403)
-        said = f"You are not signed in: {error}."
+        known = isinstance(error, SignInRefused)
+        said = (
+            f"You are not signed in: {error if known else 'this server cannot ask the provider'}."
+        )
         return _page("problem.html", 403, title="Not signed in", text=said, again=False)
 
     def _tag(self, content: bytes) -> bytes:
