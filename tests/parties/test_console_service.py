@@ -74,7 +74,7 @@ async def console_of(
         return await handler(request)
 
     app = web.Application(middlewares=[signed_in])
-    add_console(app, ServiceUpstream(folder), Gate(access.passes))
+    add_console(app, ServiceUpstream(folder), Gate(None if reader is None else access.passes))
     try:
         async with TestClient(TestServer(app)) as client:
             yield Pages(client)
