@@ -151,7 +151,7 @@ async def fetch_result(
         raise ResultMissing(f"no server has the {what} of {config.run.id}{_removed(listings)}")
     names = lead.sizes.keys() - {TRANSCRIPT_FILE}
     if silos:
-        names &= await _reported(config, files, lead, out)
+        names &= await _reported(config, files, lead, out=out)
     for name in sorted(names):
         await _fetch(config, files, lead, name=name, target=out / name)
         done.append(name)
@@ -159,7 +159,7 @@ async def fetch_result(
 
 
 async def _reported(
-    config: Config, files: CertificateFiles, lead: _Listing, out: Path
+    config: Config, files: CertificateFiles, lead: _Listing, *, out: Path
 ) -> frozenset[str]:
     """Fetches the report of a run between silos, and returns the names that results may have by it."""
     if (size := lead.sizes[REPORT_FILE]) > _MAX_REPORT_BYTES:
