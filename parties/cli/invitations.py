@@ -5,6 +5,7 @@ configuration. The study's folder is made where the command runs, which has the 
 """
 
 import re
+import time
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ from parties.storage.files import write_atomic
 _URL = "https://"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FETCH_S = 60.0
+_CHUNK = 1 << 16
 _MOST_NAMES = 40
 
 
@@ -117,13 +119,24 @@ def ensure_admitted(path: Path, name: str, *, wait_s: float) -> None:
 
 
 def _fetched(url: str) -> bytes:
-    # Local import: it takes longer than the rest of a command.
+    """Returns what is at the URL, and nowhere else: no redirect is followed. Raises ConfigError."""
+    # Local imports: they take longer than the rest of a command.
+    import http.client
+    import urllib.error
     import urllib.request
 
+    class Stays(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            raise urllib.error.URLError("it redirects to another address")
+
+    data, end = bytearray(), time.monotonic() + _FETCH_S
     try:
-        with urllib.request.urlopen(url, timeout=_FETCH_S) as answer:
-            data = answer.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
+        with urllib.request.build_opener(Stays).open(url, timeout=_FETCH_S) as answer:
+            while len(data) <= MAX_BYTES and (piece := answer.read1(_CHUNK)):
+                data += piece
+                if time.monotonic() > end:
+                    raise TimeoutError(f"it took more than {_FETCH_S:.0f} s")
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise ConfigError(
             url, "", f"cannot be fetched: {reason}; expected an invitation there, or its file"

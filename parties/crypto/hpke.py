@@ -13,6 +13,7 @@ Secret: private keys and the content of boxes. Public: public keys, boxes, sizes
 import errno
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Self
 
@@ -32,28 +33,42 @@ KEY_BYTES = 32
 TAG_BYTES = 16
 SEGMENT_BYTES = 1 << 30
 """AES-GCM takes less than 2^36 bytes in a call, the library less than 2^31."""
+_MAX_PRIVATE_BYTES = 1 << 16
 _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\s*", re.DOTALL)
 
 
 def read_private(path: Path, what: str, expected: str) -> bytes:
-    """Reads a private file. Raises CertificateError if it is unreadable, or readable for other users.
+    """Reads a private file of at most 64 KiB, without waiting for who writes it.
+
+    Raises CertificateError if it is unreadable, no file but a pipe or device, too large, or readable for other users.
 
     The group may read a file of another user's: a program that writes it for this one, as Kubernetes does, has no other
     way than the group.
     """
     try:
-        with path.open("rb") as file:
-            found, data = os.fstat(file.fileno()), file.read()
+        with open(path, "rb", opener=_without_waiting) as file:
+            found = os.fstat(file.fileno())
+            plain = stat.S_ISREG(found.st_mode)
+            data = file.read(_MAX_PRIVATE_BYTES + 1) if plain else b""
     except OSError as error:
         raise CertificateError(
             f"{path}: {what} cannot be read: {error.strerror or error}; expected {expected}"
         ) from error
+    if not plain or len(data) > _MAX_PRIVATE_BYTES:
+        raise CertificateError(
+            f"{path}: {what} is no regular file of at most {_MAX_PRIVATE_BYTES} bytes; expected {expected}"
+        )
     mode = found.st_mode & 0o777
     if mode & (0o077 if found.st_uid == os.geteuid() else 0o037):
         raise CertificateError(
             f"{path}: others may read it (mode {mode:o}); expected 600, as after: chmod 600 {path}"
         ) from PermissionError(errno.EPERM, os.strerror(errno.EPERM))
     return data
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a file; a pipe that nobody writes to is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def sealed_size(size: int) -> int:

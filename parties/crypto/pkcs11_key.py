@@ -31,6 +31,11 @@ _PEM = re.compile(
     rb"-----BEGIN PKCS#11 PROVIDER URI-----(.*)-----END PKCS#11 PROVIDER URI-----", re.S
 )
 _URI = re.compile(r"pkcs11:[!-~]{1,1000}")
+_PATH_NAMES = frozenset(
+    {"token", "object", "id", "type", "serial", "model", "manufacturer", "slot-id"}
+)
+_QUERY_NAMES = frozenset({"pin-source"})
+_EXPECTED = "expected pkcs11:token=NAME;object=NAME;type=private?pin-source=file:/PATH"
 _SEQUENCE, _VISIBLE, _UTF8 = 0x30, 0x1A, 0x0C
 _LIMIT_S = 60.0
 """Seconds that a token has for one signature."""
@@ -82,17 +87,26 @@ def _read(data: bytes, tag: int) -> tuple[bytes, bytes]:
 
 
 def _attributes(uri: str) -> dict[str, str]:
-    """Returns the attributes of a URI. Raises ValueError unless it names a token, a key and a file with the PIN."""
+    """Returns the attributes of a URI.
+
+    Raises ValueError unless it names a token, a key and a file with the PIN, all by known attributes, each once; errors
+    have nothing of the URI, since a PIN may be in it.
+    """
     if _URI.fullmatch(uri) is None:
         raise ValueError("it is no URI of a PKCS#11 key; expected pkcs11:token=...;object=...")
     path, _, query = uri.removeprefix("pkcs11:").partition("?")
-    pairs = [part.partition("=") for part in (*path.split(";"), *query.split("&")) if part]
-    found = {name: unquote(value) for name, _, value in pairs}
+    found: dict[str, str] = {}
+    for text, mark, known in ((path, ";", _PATH_NAMES), (query, "&", _QUERY_NAMES)):
+        for name, _, value in (part.partition("=") for part in text.split(mark) if part):
+            if name not in known or name in found:
+                names = ", ".join(sorted(_PATH_NAMES | _QUERY_NAMES))
+                raise ValueError(
+                    f"its URI has an attribute twice, or another than {names} (a PIN goes into a file); {_EXPECTED}"
+                )
+            found[name] = unquote(value)
     source = found.get("pin-source", "")
     if not {"token", "object"} <= found.keys() or not source.startswith("file:/"):
-        raise ValueError(
-            "its URI lacks something; expected pkcs11:token=NAME;object=NAME;type=private?pin-source=file:/PATH"
-        )
+        raise ValueError(f"its URI lacks something; {_EXPECTED}")
     return found
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from parties.crypto.hpke import read_private
 from parties.foundation.errors import CertificateError, OutsideKeyError
-from parties.identity.tls import parse_key
+from parties.identity.tls import link_target, parse_key
 
 
 class HeldKey:
@@ -30,9 +30,8 @@ class HeldKey:
         """Reads the file. Raises OutsideKeyError."""
         self.problem = ""
         self._link, self._public = link, public
-        self._seen: tuple[int, ...] = ()
-        data = self._read()
         self._seen = _mark(link)
+        data = self._read()
         self._descriptor = os.memfd_create("syncret-key")
         os.fchmod(self._descriptor, 0o600)
         os.write(self._descriptor, data)
@@ -44,11 +43,19 @@ class HeldKey:
 
     @property
     def target(self) -> str:
-        """Path of the file that the other program writes."""
-        return os.readlink(self._link)
+        """Path of the file that the other program writes. Raises OutsideKeyError if the link has gone."""
+        try:
+            return link_target(self._link)
+        except OSError as error:
+            raise OutsideKeyError(
+                f"{self._link}: is no link any more; expected that to the private key outside"
+            ) from error
 
     def look(self) -> bool:
-        """Reads the file again if it has changed, or was wrong before; returns true if ``problem`` has changed."""
+        """Reads the file again if it has changed, or was wrong before; returns true if ``problem`` has changed.
+
+        Its disk may be slow, and another host's: call it in a thread.
+        """
         mark, before = _mark(self._link), self.problem
         if mark == self._seen and not before:
             return False
@@ -72,7 +79,7 @@ class HeldKey:
         where = Path(self.target)
         try:
             data = read_private(where, "the private key outside", "what writes it to be at work")
-            key = parse_key(data, where)
+            key = parse_key(data, where, in_token=False)
         except CertificateError as error:
             raise OutsideKeyError(str(error)) from error
         if key.public_key() != self._public:

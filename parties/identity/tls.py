@@ -104,7 +104,8 @@ def load_key(path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateK
     Raises CertificateError; OutsideKeyError where the path is a link to a file that another program keeps.
     """
     try:
-        return parse_key(read_private(path, "private key", "a PEM file"), path)
+        data = read_private(path, "private key", "a PEM file")
+        return parse_key(data, path, in_token=not is_outside(path))
     except OutsideKeyError:
         raise
     except CertificateError as error:
@@ -116,19 +117,33 @@ def is_outside(path: Path) -> bool:
     return path.is_symlink()
 
 
+def link_target(path: Path) -> str:
+    """Returns the absolute path of the file that a key's link leads to. Raises OSError."""
+    return str(path.parent.absolute() / os.readlink(path))
+
+
 def _of_outside(path: Path, error: CertificateError) -> CertificateError:
     """Returns the error, or for a key outside what its operator can cure."""
     if not is_outside(path):
         return error
-    return OutsideKeyError(f"{error} ({path} is a link to {os.readlink(path)})")
+    return OutsideKeyError(f"{error} ({path} is a link to {link_target(path)})")
 
 
-def parse_key(data: bytes, path: Path) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
-    """Returns the private key in a PEM text; errors call it ``path``. Raises CertificateError."""
+def parse_key(
+    data: bytes, path: Path, *, in_token: bool = True
+) -> ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
+    """Returns the private key in a PEM text; errors call it ``path``.
+
+    With ``in_token`` that may be the URI of a key in a PKCS#11 token. Raises CertificateError.
+    """
     try:
         uri = uri_of(data)
     except ValueError as error:
         raise CertificateError(f"{path}: {error}; expected the URI of a PKCS#11 key") from error
+    if uri is not None and not in_token:
+        raise CertificateError(
+            f"{path}: has the URI of a PKCS#11 key, which another program may not give; expected a private key"
+        )
     if uri is not None:
         return TokenKey(uri, path)
     try:

@@ -242,11 +242,12 @@ def restore(
         if path is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise StoreError(path, "is there already; expected the name of a new folder")
     with _temporary_folder(to) as folder:
-        manifest = _unpack(file, folder, opener)
+        manifest, links = _unpack(file, folder, opener)
         if keys is not None and not manifest.keys:
             raise StoreError(file, "has no keys in it; expected one that was made with --keys")
         for kept in _ended_runs(file, manifest, register, behind=behind):
             _scrub(folder / _FOLDER, kept)
+        _make_links(folder, links)
         _install_registry(folder / _REGISTER, register)
         if keys is not None:
             _move(folder / _KEYS, keys)
@@ -279,36 +280,52 @@ def _archive(
             raise SealError(f"{file}: {error}") from error
 
 
-def _unpack(file: Path, folder: Path, opener: KeyWrapper) -> Manifest:
+def _unpack(
+    file: Path, folder: Path, opener: KeyWrapper
+) -> tuple[Manifest, Mapping[tuple[str, ...], str]]:
+    """Unpacks a backup's files, and returns its links' targets by path. Raises StoreError, SealError."""
+    links: dict[tuple[str, ...], str] = {}
     with _archive(file, opener) as (archive, entries):
         manifest, found = _manifest(file, archive, next(entries, None)), []
         for entry in entries:
             found.append(entry)
-            target = folder.joinpath(*_safe_parts(file, entry))
+            parts = _safe_parts(file, entry)
             if entry.issym():
+                links[parts] = entry.linkname
                 continue
+            target = folder.joinpath(*parts)
             content = archive.extractfile(entry)
             if content is None:
                 raise _unexpected_entry(file, entry)
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic_replacement(target, secret=True) as beside, beside.open("wb") as out:
                 shutil.copyfileobj(content, out, _CHUNK)
+    for entry in found:
+        parts = _safe_parts(file, entry)
+        if any(parts[:end] in links for end in range(1, len(parts))):
+            raise _unexpected_entry(file, entry)
     (folder / _FOLDER).mkdir(exist_ok=True)
-    # Last, and never in the place of something: nothing of the archive is written through a link.
-    for entry in [entry for entry in found if entry.issym()]:
-        target = folder.joinpath(*_safe_parts(file, entry))
+    return replace(manifest, contents=BackupContents.of(found)), links
+
+
+def _make_links(folder: Path, links: Mapping[tuple[str, ...], str]) -> None:
+    """Makes the links to keys outside, and what was unpacked its owner's alone; durable on return.
+
+    Last, and never in the place of something: nothing of an archive is written or deleted through a link.
+    """
+    for parts, linked in links.items():
+        target = folder.joinpath(*parts)
         with disk_errors(target, "made"):
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(entry.linkname)
+            target.symlink_to(linked)
     for path in folder.rglob("*"):
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o700)
     # Once for all files, of which there may be thousands.
     os.sync()
-    return replace(manifest, contents=BackupContents.of(found))
 
 
-def _safe_parts(file: Path, entry: tarfile.TarInfo) -> Sequence[str]:
+def _safe_parts(file: Path, entry: tarfile.TarInfo) -> tuple[str, ...]:
     """Returns the path of an archive entry.
 
     Raises StoreError for links other than to keys outside, and for names that lead out of the backup.

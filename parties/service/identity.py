@@ -370,12 +370,16 @@ def link_key(link: Path, file: Path) -> None:
         try:
             pem = uri_pem(uri)
         except ValueError as error:
-            raise CertificateError(f"{uri}: {error}") from error
+            # No part of it is printed: a PIN may be in it.
+            raise CertificateError(f"--key pkcs11:...: {error}") from error
         if not link.exists() or link.read_bytes() != pem:
             TokenKey(uri, link)
             write_new(link, pem, secret=True)
         return
-    signing_key(file)
+    if isinstance(signing_key(file), TokenKey):
+        raise CertificateError(
+            f"{file}: has the URI of a PKCS#11 key; expected that URI itself in the file's place, or a private key"
+        )
     target = str(file.absolute())
     if os.path.lexists(link):
         if is_outside(link) and os.readlink(link) == target:

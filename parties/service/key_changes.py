@@ -227,7 +227,7 @@ class KeyChanges:
 
     async def _step(self) -> None:
         self._read_own()
-        self._look_outside()
+        await self._look_outside()
         for pid, peer in self._peers.items():
             said = peer.announced
             if said is not None and self._is_renewal(pid, said):
@@ -271,10 +271,10 @@ class KeyChanges:
         except PartyError as error:
             self.own, self._problem = None, str(error)
 
-    def _look_outside(self) -> None:
+    async def _look_outside(self) -> None:
         """Reads this server's key again where another program keeps it."""
         held = self._identity.held
-        if held is not None and held.look():
+        if held is not None and await asyncio.to_thread(held.look):
             if held.problem:
                 self._studies.events.event(EventName.KEY_AWAY, held.problem)
             else:

@@ -299,13 +299,21 @@ def announcements_since(identity: ServiceIdentity, key: str) -> list[str]:
 
 
 def _next_key(path: Path, file: Path | None) -> Ed25519PrivateKey:
-    """Returns the next key, which a kill may have left without an announcement."""
+    """Returns the next key, which a kill may have left without an announcement.
+
+    A link that was left so may be of a backup of somebody else: it is taken with its ``file`` alone.
+    """
     if file is not None:
         with disk_errors(path, "deleted"):
             path.unlink(missing_ok=True)
         link_key(path, file)
     elif not os.path.lexists(path):
         write_new(path, private_pem(Ed25519PrivateKey.generate()), secret=True)
+    elif is_outside(path):
+        raise CertificateError(
+            f"{path}: is a link to a key outside, which nobody has announced; expected that key's file (--key), or no "
+            "link there"
+        )
     return signing_key(path)
 
 

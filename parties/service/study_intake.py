@@ -29,7 +29,7 @@ from parties.foundation.untrusted_text import parse_toml
 from parties.identity.join_documents import SEAL_FILE, ensure_server_card
 from parties.identity.study_certificates import checked_certificates
 from parties.identity.study_setup import CERTIFICATES, TLS
-from parties.identity.tls import is_outside
+from parties.identity.tls import is_outside, link_target
 from parties.methods.flaim.settings import check_flaim
 from parties.methods.registry import served_method
 from parties.mpc.planning.validation import validate_run
@@ -402,7 +402,7 @@ def _copy_key(identity: ServiceIdentity, folder: Path) -> None:
     folder.mkdir(mode=0o700)
     path = identity.folder / KEYS / "own.key"
     if is_outside(path):
-        (folder / "own.key").symlink_to(os.readlink(path))
+        (folder / "own.key").symlink_to(link_target(path))
         return
     data = path.read_bytes()
     with open(create(folder / "own.key", secret=True), "wb") as file:

@@ -300,6 +300,20 @@ def test_what_leads_out_of_the_folder_is_refused(tmp_path: Path, entry: tarfile.
     assert list(place.iterdir()) == []
 
 
+def test_no_link_is_made_below_a_link(tmp_path: Path) -> None:
+    victim, place = tmp_path / "victim", tmp_path / "place"
+    victim.mkdir()
+    place.mkdir()
+    links = [
+        link("folder/own.key", str(victim), tarfile.SYMTYPE),
+        link("folder/own.key/next.key", "/outside", tarfile.SYMTYPE),
+    ]
+    for entries in (links, links[::-1]):
+        with pytest.raises(StoreError, match="which no copy has"):
+            restored(forged(tmp_path / "copy", *entries), place / "again")
+    assert list(victim.iterdir()) == list(place.iterdir()) == []
+
+
 # The commands
 
 

@@ -3,6 +3,7 @@
 import http.server
 import ssl
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,7 +161,11 @@ def served(
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            if self.path == "/none":
+                self.wfile.write(b"no answer of HTTP\r\n\r\n")
+                return
+            self.send_response(302 if self.path == "/moved" else 200)
+            self.send_header("Location", "/small.invitation")
             self.end_headers()
             self.wfile.write(body)
 
@@ -195,8 +200,21 @@ def test_a_url_gives_the_study_whose_digest_it_has(
     for bare in (url, f"{url}#", f"{url}#{digest[:32]}"):
         with pytest.raises(ConfigError, match="has no digest"):
             open_invitation(bare)
-    with pytest.raises(ConfigError, match="cannot be fetched"):
-        open_invitation(f"https://127.0.0.1:1/x#{digest}")
+    for other in ("https://127.0.0.1:1/x", url.replace("small.invitation", "none")):
+        with pytest.raises(ConfigError, match="cannot be fetched"):
+            open_invitation(f"{other}#{digest}")
+    with pytest.raises(ConfigError, match="redirects to another address"):
+        open_invitation(f"{url.replace('small.invitation', 'moved')}#{digest}")
+
+
+def test_a_url_that_takes_too_long_is_given_up(
+    served: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, digest = served
+    times = iter((0.0, 61.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times, 99.0))
+    with pytest.raises(ConfigError, match="more than 60 s"):
+        open_invitation(f"{url}#{digest}")
 
 
 def test_a_configuration_is_no_invitation() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+import os
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -44,10 +45,17 @@ from parties.identity.tls import Authority, make_certificates
 from parties.local.children import free_ports
 from parties.mpc.submission.admission import await_admission
 from parties.mpc.submission.http_api import REPORT_FILE, RESULT_FILES, is_result_name
-from parties.mpc.submission.result import await_result, fetch_result, is_over, obtain_result
+from parties.mpc.submission.result import (
+    MAX_FILE_BYTES,
+    await_result,
+    fetch_result,
+    is_over,
+    obtain_result,
+)
 from parties.mpc.submission.status import await_begin
 from parties.network.sni_router import SniRouter
 from parties.observability.events import Progress
+from parties.service import closed_results
 from parties.service.admission import AdmissionDesk
 from parties.service.closed_studies import ClosedStudies
 from parties.service.studies import ENDED, NOT_STARTED, StudyRecord, StudyState, utc_now
@@ -289,9 +297,28 @@ async def test_a_finished_study_gives_its_files_to_its_owners_alone(
     assert not (tmp_path / "stolen").exists()
 
 
+async def test_a_server_decides_neither_how_much_nor_what_an_owner_keeps(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, out = hub.owner("north"), tmp_path / "fetched"
+    names = write_result(hub.work, hub.record.kind)
+    hub.enter(StudyState.FINISHED)
+    (hub.work / "more.json").write_text("{}")
+    more = [*names, "more.json"]
+    monkeypatch.setattr(closed_results, "result_names", lambda *_, **__: more)
+    await fetch_result(hub.config, files, out)
+    assert (out / REPORT_FILE).exists()
+    assert not (out / "more.json").exists()
+    for name in names[:2]:
+        os.truncate(hub.work / name, MAX_FILE_BYTES // 2)
+    with pytest.raises(ResultMissing, match="together"):
+        await fetch_result(hub.config, files, out)
+
+
 def test_names_of_results_lead_nowhere_else() -> None:
     good = ("synthetic.csv", "model.json", "means-3.npz", "a.b.c")
     bad = ("../x", "a/b.json", ".hidden", "x", "", "config.toml", "result.json", "a\0.json", "a.b ")
+    bad += ("datapackage.json", "schema.json", "model-card.md", "terms.txt")
     assert all(is_result_name(name, silos=True) for name in good)
     assert not any(is_result_name(name, silos=True) for name in bad)
     assert not is_result_name("model.json", silos=False)

@@ -20,6 +20,7 @@ from parties.config import CertificateFiles
 from parties.crypto.encrypted_file import EncryptingWriter, PassphraseWrapper
 from parties.crypto.hpke import read_private
 from parties.crypto.pinned_key import PinnedKey
+from parties.crypto.pkcs11_key import uri_pem
 from parties.foundation.errors import CertificateError, OutsideKeyError, StoreError
 from parties.identity import tls
 from parties.identity.held_key import HeldKey
@@ -141,6 +142,44 @@ def test_a_key_of_another_program_may_be_its_groups(
             else:
                 with pytest.raises(CertificateError, match="others may read it"):
                     read_private(path, "private key", "a PEM file")
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_a_device_or_a_token_in_a_files_place_is_said_and_not_waited_for(
+    held: HeldKey, tmp_path: Path
+) -> None:
+    target = (tmp_path / "own.key").resolve()
+    for bad, said in (
+        (lambda: os.mkfifo(target, 0o600), "no regular file"),
+        (lambda: target.symlink_to("/dev/zero"), "no regular file"),
+        (lambda: target.write_bytes(b"#" * 70_000), "no regular file"),
+        (
+            lambda: target.write_bytes(uri_pem("pkcs11:token=a;object=b?pin-source=file:/run/pin")),
+            "another program may not give",
+        ),
+    ):
+        target.unlink()
+        bad()
+        if not target.is_symlink():
+            target.chmod(0o600)
+        held.look()
+        assert said in held.problem
+        with pytest.raises(OutsideKeyError, match=said):
+            load_key(tmp_path / "own.key")
+    (tmp_path / "own.key").unlink()
+    assert held.look() is True
+    assert "is no link any more" in held.problem
+
+
+def test_a_relative_link_leads_on_from_its_own_folder(
+    tmp_path: Path, key: Ed25519PrivateKey
+) -> None:
+    write_key(tmp_path / "outside", key)
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "own.key").symlink_to("../outside")
+    made = HeldKey(tmp_path / "keys" / "own.key", key.public_key())
+    assert os.path.samefile(made.target, tmp_path / "outside")
+    made.close()
 
 
 # A service with such a key.
@@ -289,6 +328,18 @@ def test_nothing_is_restored_through_a_link(tmp_path: Path) -> None:
         with pytest.raises((StoreError, OSError)):
             _restored(tmp_path, entries)
         assert list(victim.iterdir()) == []
+
+
+def test_a_link_that_was_left_is_announced_with_its_file_alone(
+    tmp_path: Path, key: Ed25519PrivateKey
+) -> None:
+    alpha = services(tmp_path, key)[0]
+    identity = ServiceIdentity.load(alpha)
+    file = write_key(tmp_path / "next.pem", Ed25519PrivateKey.generate())
+    (alpha / KEYS / "next.key").symlink_to(file)
+    with pytest.raises(CertificateError, match="which nobody has announced"):
+        rotation.announce(identity, new_key=True)
+    assert rotation.announce(identity, new_key=True, key_file=file).former == identity.own.key
 
 
 def _restored(tmp_path: Path, entries: list[tuple[str, str]]) -> None:

@@ -20,7 +20,7 @@ from parties.foundation.errors import CertificateError, OutsideKeyError
 from parties.identity.tls import load_key, self_signed
 from parties.observability.failure_causes import Cause, cause_of
 from parties.service import rotation
-from parties.service.identity import KEYS, ServiceIdentity
+from parties.service.identity import KEYS, ServiceIdentity, link_key
 from tests.parties.serving import Cluster, cluster, make_identities
 
 URI = "pkcs11:token=syncret;object={};type=private?pin-source=file:{}"
@@ -58,6 +58,11 @@ def test_a_uri_comes_back_from_its_pem_text() -> None:
         "pkcs11:token=syncret?pin-source=file:/run/pin",
         "pkcs11:token=syncret;object=own?pin-source=pin",
         "pkcs11:token=syncret;object=own?pin-value=1234",
+        "pkcs11:token=syncret;object=own?pin-source=file:/run/pin&pin-value=1234",
+        "pkcs11:token=syncret;object=own;pin-value=1234?pin-source=file:/run/pin",
+        "pkcs11:token=syncret;object=own;object=1234?pin-source=file:/run/pin",
+        "pkcs11:token=syncret;object=own?pin-source=file:/run/pin&1234",
+        "pkcs11:token=syncret;object=own;pin-source=file:/run/pin",
         "pkcs11:token=syn cret;object=own?pin-source=file:/run/pin",
         "file:/own.key",
         "",
@@ -66,6 +71,13 @@ def test_a_uri_comes_back_from_its_pem_text() -> None:
 def test_a_uri_that_names_no_key_and_pin_is_refused(uri: str) -> None:
     with pytest.raises(ValueError, match="expected pkcs11:token="):
         uri_pem(uri)
+
+
+def test_a_pin_in_a_uri_is_not_printed(tmp_path: Path) -> None:
+    for uri in ("pkcs11:object=own;pin-value=4711", "pkcs11:token=a;object=own?pin-value=4711"):
+        with pytest.raises(CertificateError) as refused:
+            link_key(tmp_path / "own.key", Path(uri))
+        assert "4711" not in str(refused.value)
 
 
 def test_a_damaged_pem_text_is_a_certificate_error_and_nothing_else(tmp_path: Path) -> None:

@@ -32,7 +32,13 @@ RESULT_FILES = (
 """Public files of a finished run, which its lead has; each server has a transcript of its own."""
 REPORT_FILE = "report.json"
 _SILOS_RESULT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}(\.[A-Za-z0-9_-]{1,20}){1,3}")
-_NO_RESULTS = frozenset({"config.toml", "result.json", "removed.json", "run.json", TRANSCRIPT_FILE})
+_NO_RESULTS = frozenset(
+    {
+        *("config.toml", "result.json", "removed.json", "run.json", TRANSCRIPT_FILE),
+        *("datapackage.json", "schema.json", "model-card.md", "terms.txt"),
+    }
+)
+"""Files that a server has for itself, and those that a bundle (`parties.audit.bundle`) has besides."""
 MAX_RESULT_FILES = 64
 
 
@@ -45,7 +51,15 @@ def is_result_name(name: str, *, silos: bool) -> bool:
 def result_names(folder: Path, *, silos: bool) -> list[str]:
     """Returns the names of the public files that are in a finished run's ``folder``, at its lead or its one server.
 
-    A run between ``silos`` lists the algorithm's own in its report. Raises OSError.
+    Raises OSError, ValueError.
+    """
+    return [name for name in possible_names(folder, silos=silos) if is_plain_file(folder / name)]
+
+
+def possible_names(folder: Path, *, silos: bool) -> list[str]:
+    """Returns the names that the public files of a finished run in ``folder`` may have.
+
+    A run between ``silos`` lists the algorithm's own in its report. Raises OSError, ValueError.
     """
     names = list(RESULT_FILES)
     if silos and is_plain_file(folder / REPORT_FILE):
@@ -53,7 +67,7 @@ def result_names(folder: Path, *, silos: bool) -> list[str]:
         listed = report.get("files") if isinstance(report, dict) else None
         named = [str(name) for name in listed] if isinstance(listed, list) else []
         names += [each for each in named if each not in names and is_result_name(each, silos=True)]
-    return [name for name in names[:MAX_RESULT_FILES] if is_plain_file(folder / name)]
+    return names[:MAX_RESULT_FILES]
 
 
 def is_plain_file(path: Path) -> bool:

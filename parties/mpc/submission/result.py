@@ -25,6 +25,7 @@ from parties.mpc.submission.http_api import (
     RESULT_FILES,
     TRANSCRIPT_FILE,
     is_result_name,
+    possible_names,
     printable_answer,
     result_names,
     result_path,
@@ -37,6 +38,8 @@ from parties.observability.events import Progress
 from parties.storage.files import atomic_replacement, disk_errors
 
 MAX_FILE_BYTES = 1 << 32
+"""Maximum size of a server's public files together."""
+_MAX_REPORT_BYTES = 1 << 26
 _CHUNK = 1 << 18
 _SILENCE_S = 60.0
 """Maximum time in seconds without a byte of a file, and for a chunk of it, as at a server."""
@@ -146,10 +149,31 @@ async def fetch_result(
     if lead is None:
         what = "report" if silos else "table"
         raise ResultMissing(f"no server has the {what} of {config.run.id}{_removed(listings)}")
-    for name in sorted(lead.sizes.keys() - {TRANSCRIPT_FILE}):
+    names = lead.sizes.keys() - {TRANSCRIPT_FILE}
+    if silos:
+        names &= await _reported(config, files, lead, out=out)
+    for name in sorted(names):
         await _fetch(config, files, lead, name=name, target=out / name)
         done.append(name)
     return done
+
+
+async def _reported(
+    config: Config, files: CertificateFiles, lead: _Listing, *, out: Path
+) -> frozenset[str]:
+    """Fetches the report of a run between silos, and returns the names that results may have by it."""
+    if (size := lead.sizes[REPORT_FILE]) > _MAX_REPORT_BYTES:
+        raise ResultMissing(
+            f"{lead.party.name}: {REPORT_FILE} has {size} bytes; expected at most {_MAX_REPORT_BYTES}"
+        )
+    await _fetch(config, files, lead, name=REPORT_FILE, target=out / REPORT_FILE)
+    with disk_errors(out / REPORT_FILE, "read"):
+        try:
+            return frozenset(await asyncio.to_thread(possible_names, out, silos=True))
+        except ValueError as error:
+            raise ResultMissing(
+                f"{lead.party.name}: {REPORT_FILE} is no JSON; expected the run's report"
+            ) from error
 
 
 async def is_over(config: Config, files: CertificateFiles) -> bool:
@@ -223,6 +247,10 @@ def _require(config: Config, heard: ServerAnswer) -> _Listing:
     }
     times = {str(what)[:20]: printable_answer(at, 40) for what, at in removed.items()}
     listing = _Listing(heard.party, known, times)
+    if (size := sum(known.values())) > MAX_FILE_BYTES:
+        raise ResultMissing(
+            f"{heard.party.name} lists files of {size} bytes; expected at most {MAX_FILE_BYTES} together"
+        )
     if TRANSCRIPT_FILE not in known:
         raise ResultMissing(
             f"{heard.party.name} has no transcript of {config.run.id}{_removed({0: listing})}"
@@ -244,8 +272,6 @@ async def _fetch(
 ) -> None:
     """Fetches a file, unless it is there whole. Raises NotYet, StoreError."""
     size, party = listing.sizes[name], listing.party
-    if size > MAX_FILE_BYTES:
-        raise ResultMissing(f"{party.name}: {name} has {size} bytes; expected {MAX_FILE_BYTES}")
     if await asyncio.to_thread(_has_size, target, size):
         return
     with disk_errors(target, "made"):
