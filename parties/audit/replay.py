@@ -291,10 +291,10 @@ def replay_folder(folder: Path, transcripts: Path | None = None) -> str:
         f"the recording is server {pid}'s, the transcript server {transcript.pid}'s",
     )
     # An attempt without messages may be of before an upgrade: nothing of it is recomputed.
-    for attempt in transcript.attempts:
-        made = attempt.opening.text("version")
+    for each in transcript.attempts:
+        made = each.opening.text("version")
         require(
-            made == version() or not any(attempt.of("sent", "received")),
+            made == version() or not any(each.of("sent", "received")),
             f"the recording was made by version {made} of syncret; this is {version()}, which may send other messages",
         )
     messages, judged = 0, 0

@@ -93,7 +93,7 @@ class OperatorsLog:
         self._write(connection, last, event)
 
     def page(self, connection: Connection, after: int, limit: int) -> UnsealedPage:
-        """Returns the lines that follow entry ``after``, ``limit`` at most. One transaction at a time, as ``append``."""
+        """Returns the lines that follow entry ``after``, ``limit`` at most. Like ``append``, one at a time."""
         query = select(OPERATORS_LOG.c.line).where(OPERATORS_LOG.c.number > after)
         lines = list(connection.scalars(query.order_by(OPERATORS_LOG.c.number).limit(limit)))
         if len(lines) == limit:
@@ -195,7 +195,9 @@ def _check_continues(found: list[str], earlier: list[str]) -> None:
     if earlier and '"seal":' in earlier[-1]:
         *earlier, seal = earlier
     if not earlier:
-        raise LogInvalid("the earlier export has no entries; expected the file of an earlier `study log`")
+        raise LogInvalid(
+            "the earlier export has no entries; expected the file of an earlier `study log`"
+        )
     for number, (ours, theirs) in enumerate(zip(entries, earlier, strict=False), 1):
         if ours != theirs:
             raise LogInvalid(f"line {number}: is another one in the earlier export")
