@@ -216,6 +216,17 @@ class Evidence:
     agreed: Path | None = None
 
     @cached_property
+    def counted(self) -> Sequence[TranscriptAttempt]:
+        """Attempts that charged or opened something, of all servers; all attempts if there is none."""
+        attempts = [attempt for one in self.transcripts for attempt in one.attempts]
+        return [attempt for attempt in attempts if attempt.releases] or attempts
+
+    @cached_property
+    def version(self) -> str:
+        """Version of the program that ran, by the attempts that count."""
+        return self.counted[0].opening.text("version")
+
+    @cached_property
     def sessions(self) -> list[MeshSession]:
         """Meshes, in an order that agrees with all servers' transcripts. Raises CheckFailure if there is none."""
         attempts: dict[tuple[str, int], TranscriptAttempt] = {}

@@ -15,6 +15,7 @@ from functools import partial
 
 from parties.config import Address
 from parties.foundation.errors import ConfigError
+from parties.foundation.report_limit import ReportLimit
 from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStatus
 from parties.network.remote_address import listen_at
 
@@ -25,7 +26,6 @@ MAX_PENDING_HELLOS = 512
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.25
 _UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
 """TLS record of the fatal alert unrecognized_name: RFC 8446, 6."""
-_LOG_S = 10.0
 
 ConnectionHandler = Callable[[socket.socket], object]
 
@@ -48,7 +48,7 @@ class SniRouter:
         self.refused = 0
         self._listener = listener
         self._pending: dict[asyncio.Task[None], None] = {}
-        self._logged_at = -_LOG_S
+        self._reports = ReportLimit()
         self._accepting = asyncio.ensure_future(self._accept())
 
     @classmethod
@@ -119,8 +119,7 @@ class SniRouter:
     def _refuse(self, peer: str, reason: str) -> None:
         """Counts a refusal, and reports it at a limited rate."""
         self.refused += 1
-        if time.monotonic() - self._logged_at >= _LOG_S:
-            self._logged_at = time.monotonic()
+        if self._reports.admit() is not None:
             self.on_refusal(self.what, peer, reason)
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL
 
 from parties.config import Address
 from parties.foundation.errors import OutsideKeyError, StoreError
+from parties.foundation.report_limit import ReportLimit
 from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
 from parties.service import admin_listener
@@ -178,6 +179,7 @@ class _ServiceNetwork:
         self._runner: web.AppRunner | None = None
         self._listening: AdminListener | None = None
         self._address: str | None = None
+        self._reports = ReportLimit()
 
     async def apply(self, admin: AdminSection) -> None:
         """Listens as ``admin`` has it, or not at all. Raises ConfigError, CertificateError: nothing changes then."""
@@ -207,8 +209,13 @@ class _ServiceNetwork:
         return runner
 
     def rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
-        """Reports a request or a connection that was refused."""
+        """Reports a request or a connection that was refused, at a limited rate."""
+        more = self._reports.admit()
+        if more is None:
+            return
         said = {"port": "admin", "reason": reason, **fields}
+        if more:
+            text, said["more"] = f"{text} (and {more} more before it)", more
         self._service.events.event(EventName.CONNECTION_REFUSED, text, **said)
 
     async def close(self) -> None:

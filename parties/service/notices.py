@@ -70,7 +70,8 @@ def notices(service: Service, missing: Mapping[str, MissingOwners], *, now: floa
     for announced in service.key_changes.announced():
         if announced.name != service.name and announced.waits_for and not announced.renews:
             text, fields = announced.sentence(own=False), {"peer": announced.name}
-            found.append(Notice(EventName.KEY_WAITS_HERE, announced.key, text, fields))
+            # One notice however often the server announces another key: its words are asked for at any rate.
+            found.append(Notice(EventName.KEY_WAITS_HERE, announced.name, text, fields))
     return found
 
 

@@ -22,6 +22,8 @@ import contextlib
 import hashlib
 import hmac
 import json
+import logging
+import math
 import smtplib
 import ssl
 import threading
@@ -39,18 +41,31 @@ from urllib.parse import urlsplit
 from parties.config import Address
 from parties.crypto.hpke import read_private
 from parties.foundation.errors import CertificateError, ConfigError, PartyError
+from parties.foundation.report_limit import ReportLimit
 from parties.foundation.times import iso_time
 from parties.service.events import EventName
-from parties.service.notices import LINGER_S, HeldNotice, MissingOwners, NoticeBoard, notices
+from parties.service.notices import (
+    LINGER_S,
+    HeldNotice,
+    MissingOwners,
+    Notice,
+    NoticeBoard,
+    notices,
+)
 from parties.service.service import Service
 from parties.service.settings import FILE, NotifySection
 from parties.service.status_client import get_document
 from parties.service.studies import ACTIVE
 
+_LOGGER = logging.getLogger("syncret.service")
+
 CHECK_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 3_600.0
 _OWNERS_S = 300.0
 """Interval between questions for the data owners of a study that closes soon, in seconds."""
+MOST_AN_HOUR = 30
+"""Number of notices that a target gets within an hour; one more says that others wait."""
+_HOUR_S = 3_600.0
 _ATTEMPT_S, _LIMIT_S = 20.0, 60.0
 """Time for each answer of a target, and for a whole attempt, in seconds."""
 _PREFIX, _LEAST_SECRET, _MOST_SECRET = "whsec_", 24, 64
@@ -272,6 +287,15 @@ class _Queue:
     delivered: int = 0
     failed: int = 0
     problem: str = ""
+    times: list[float] = field(default_factory=list)
+    """Times of the deliveries of the last hour, by the monotonic clock."""
+    summed_at: float = -math.inf
+
+    def has_room(self) -> bool:
+        """Returns true if the target may get another notice now."""
+        since = time.monotonic() - _HOUR_S
+        self.times = [at for at in self.times if at > since]
+        return len(self.times) < MOST_AN_HOUR
 
 
 class Notifier:
@@ -291,6 +315,7 @@ class Notifier:
         self._clock = clock
         self._board = NoticeBoard(folder)
         self._queues = [_Queue(target) for target in targets_of(folder, section)]
+        self._faults = ReportLimit(_HOUR_S)
         self._began = clock()
         self._missing: dict[str, MissingOwners] = {}
         self._asked_at = -float("inf")
@@ -313,7 +338,12 @@ class Notifier:
         """Looks every few seconds until it is cancelled."""
         try:
             while True:
-                self._look()
+                try:
+                    self._look()
+                except Exception:
+                    # A look that fails must not end all notifications.
+                    if self._faults.admit() is not None:
+                        _LOGGER.exception("a look at what waits for the operator failed")
                 if (text := self._board.changed()) is not None:
                     await asyncio.to_thread(self._board.write, text)
                 await asyncio.sleep(CHECK_S)
@@ -352,7 +382,10 @@ class Notifier:
 
     async def _deliver(self, queue: _Queue, due: list[HeldNotice]) -> None:
         """Attempts to deliver each notice once. The first failure of one is an event."""
-        for held in due:
+        for number, held in enumerate(due):
+            if not queue.has_room():
+                await self._sum_up(queue, len(due) - number)
+                return
             retry, target = self._retry(queue, held), queue.target
             try:
                 await target.send(self._service.name, held)
@@ -367,8 +400,26 @@ class Notifier:
                     )
             else:
                 held.targets.add(target.name)
+                queue.times.append(time.monotonic())
                 queue.delivered, queue.problem = queue.delivered + 1, ""
                 queue.pending = max(0, queue.pending - 1)
+
+    async def _sum_up(self, queue: _Queue, waiting: int) -> None:
+        """Tells a target once an hour that further notices wait: another server may cause them without end."""
+        queue.problem = f"it got {MOST_AN_HOUR} notices within an hour; {waiting} wait"
+        if time.monotonic() - queue.summed_at < _HOUR_S:
+            return
+        queue.summed_at, now = time.monotonic(), self._clock()
+        name = self._service.name
+        text = (
+            f"{name} has sent {MOST_AN_HOUR} notices within an hour, and {waiting} more wait: see its console, or "
+            "syncret serve status"
+        )
+        notice = Notice(EventName.NOTICE_UNDELIVERED, name, text, {"more": waiting})
+        try:
+            await queue.target.send(name, HeldNotice(notice, now, now))
+        except NotDelivered as error:
+            queue.failed, queue.problem = queue.failed + 1, str(error)
 
     # Data owners that are missing.
 
@@ -400,8 +451,10 @@ def missing_owners(status: Mapping[str, object], hours: float, now: float) -> Mi
         case {
             "owners": {"expected": int() as expected, "here": int() as here},
             "time": {"closing_s": int() | float() as left},
-        } if left <= hours * 3600 and here < expected:
-            return MissingOwners(expected - here, expected, now + left)
+        } if not any(isinstance(value, bool) for value in (expected, here, left)):
+            # A study's process is not trusted. NaN and infinities are beyond these bounds.
+            if 0 <= left <= hours * 3600 and 0 <= here < expected:
+                return MissingOwners(expected - here, expected, now + left)
     return None
 
 

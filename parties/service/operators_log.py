@@ -66,6 +66,14 @@ class LogPage:
     seal: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class UnsealedPage:
+    """A page as it was read; ``seal`` is of what was there then, and not signed yet."""
+
+    lines: list[str]
+    seal: Mapping[str, object] | None
+
+
 @dataclass(slots=True)
 class OperatorsLog:
     """Writer of the log of the service of ``identity``; one process at a time, in one transaction at a time."""
@@ -84,16 +92,20 @@ class OperatorsLog:
             last = self._write(connection, last, {"event": KEY, "announcements": proof} | _now())
         self._write(connection, last, event)
 
-    def page(self, connection: Connection, after: int, limit: int) -> LogPage:
-        """Returns the lines that follow entry ``after``, ``limit`` at most. Raises StoreError as ``append``."""
+    def page(self, connection: Connection, after: int, limit: int) -> UnsealedPage:
+        """Returns the lines that follow entry ``after``, ``limit`` at most. Like ``append``, one at a time."""
         query = select(OPERATORS_LOG.c.line).where(OPERATORS_LOG.c.number > after)
         lines = list(connection.scalars(query.order_by(OPERATORS_LOG.c.number).limit(limit)))
         if len(lines) == limit:
-            return LogPage(lines, None)
+            return UnsealedPage(lines, None)
         last = self._last(connection)
         count, head = (0, _START) if last is None else (json.loads(last)["number"], line_hash(last))
         seal = {"seal": VERSION, "entries": count, "head": head} | _now()
-        return LogPage(lines, self._signed(_SEAL, seal))
+        return UnsealedPage(lines, seal)
+
+    def sealed(self, page: UnsealedPage) -> LogPage:
+        """Returns the page with its seal, signed; needs no transaction. Raises StoreError as ``append``."""
+        return LogPage(page.lines, None if page.seal is None else self._signed(_SEAL, page.seal))
 
     @staticmethod
     def _last(connection: Connection) -> str | None:
@@ -170,26 +182,45 @@ def check_log(
             f"it is signed with {checker.keys[-1][:16]}...; expected the key of {server.name}, {server.key[:16]}..."
         )
     if earlier is not None:
-        _check_continues(found[:-1], list(earlier))
+        _check_continues(found, [line.removesuffix("\n") for line in earlier])
     return CheckedLog(
         checker.server, tuple(checker.entries), tuple(checker.keys), checker.head, checker.sealed
     )
 
 
 def _check_continues(found: list[str], earlier: list[str]) -> None:
-    """Raises LogInvalid unless the entries of an ``earlier`` export, without its seal, are the first of ``found``."""
-    before = [line.removesuffix("\n") for line in earlier]
+    """Raises LogInvalid unless the entries of an ``earlier`` export are the first of ``found``, sealed no earlier."""
+    entries, seal = found[:-1], ""
     # Within an entry's text these quotes would have backslashes.
-    if before and '"seal":' in before[-1]:
-        before.pop()
-    for number, (ours, theirs) in enumerate(zip(found, before, strict=False), 1):
+    if earlier and '"seal":' in earlier[-1]:
+        *earlier, seal = earlier
+    if not earlier:
+        raise LogInvalid(
+            "the earlier export has no entries; expected the file of an earlier `study log`"
+        )
+    for number, (ours, theirs) in enumerate(zip(entries, earlier, strict=False), 1):
         if ours != theirs:
             raise LogInvalid(f"line {number}: is another one in the earlier export")
-    if len(before) > len(found):
+    if len(earlier) > len(entries):
         raise LogInvalid(
-            f"it has {len(found)} entries; expected the {len(before)} of the earlier export, at least: "
+            f"it has {len(entries)} entries; expected the {len(earlier)} of the earlier export, at least: "
             "entries were deleted from its end"
         )
+    sealed, before = _sealed_at(found[-1]), _sealed_at(seal)
+    if sealed < before:
+        raise LogInvalid(
+            f"it was sealed {_shown(sealed)}, before the earlier export was, {_shown(before)}; expected the later "
+            "one of the two"
+        )
+
+
+def _sealed_at(seal: str) -> str:
+    """Returns the time of a seal, in UTC; "" of none."""
+    try:
+        document = parse_json(seal)
+    except (ValueError, RecursionError):
+        return ""
+    return str(document.get("at", "")) if isinstance(document, dict) else ""
 
 
 class _Checker:

@@ -46,8 +46,8 @@ _MAX_HANDSHAKES = 64
 _REQUEST_TIMEOUT_S = 4.0
 _STUDY_TIMEOUT_S = 60.0
 """Time for a study to come, with a model of tens of megabytes, in seconds."""
-_REPEAT_S = 60.0
-"""Minimum interval between log lines about the same problem of a server, in seconds."""
+_REPEAT_S, _CHANGED_S = 60.0, 10.0
+"""Minimum intervals between log lines about a problem of a server, the same one and another one, in seconds."""
 
 
 class PeerRequestHandler(Protocol):
@@ -157,7 +157,7 @@ class Peer:
     ``clock`` is the offset of its clock from this host's, by its last state. ``announced`` is the next key or
     certificate that it announces, ``presented`` the fingerprint of the certificate of its last handshake, and
     ``other_version`` is true while it answers with another version. A change of ``problem`` is an event of the bus
-    ``events``.
+    ``events``, one of its text alone at a limited rate.
     """
 
     def __init__(self, identity: ServiceIdentity, pid: int, events: Progress | None = None) -> None:
@@ -267,8 +267,9 @@ class Peer:
             self.away_since = None
         elif self.away_since is None:
             self.away_since = time.time()
-        repeated = time.monotonic() - self._said_at > _REPEAT_S
-        if self.problem != self._said or (self.problem and repeated):
+        turned = bool(self.problem) != bool(self._said)
+        pause_s = _REPEAT_S if self.problem == self._said else _CHANGED_S
+        if turned or (self.problem and time.monotonic() - self._said_at > pause_s):
             name, remote = self.server.name, str(self.server.mesh)
             if self.problem:
                 self._events.event(

@@ -199,7 +199,9 @@ class StudyRepository:
         if self._log is None:
             raise RuntimeError("the repository has no log")
         with self._writing, self._transaction() as connection:
-            return self._log.page(connection, after, limit)
+            page = self._log.page(connection, after, limit)
+        # A signature may take a while, by a key that another program holds: changes need not wait for it.
+        return self._log.sealed(page)
 
     def _insert_event(
         self, connection: Connection, entry: StudyEvent, study: str | None, *, state: str | None

@@ -4,6 +4,7 @@ Nothing here is secret.
 """
 
 import asyncio
+import datetime
 import time
 from collections.abc import Mapping
 
@@ -13,10 +14,13 @@ from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_sync import Peer
 from parties.service.reconcile import FetchStudy
-from parties.service.studies import StudyState
+from parties.service.studies import StudyState, utc_now
 from parties.service.study_intake import ProposalRefused, check_proposal
 
 _FETCH_AGAIN_S = 10.0
+_FETCH_LATER_S = 600.0
+_DAY, _MAX_CANCELLED = datetime.timedelta(days=1), 50
+"""Number of studies of a server that may be cancelled within a day without an approval here."""
 _MAX_REFUSED = 500
 """Maximum number of refused studies that are kept, the latest ones."""
 _MAX_PROPOSED = 200
@@ -34,6 +38,8 @@ class StudyFetcher:
         self._studies = studies
         self._peers = peers
         self._fetch_after: dict[str, float] = {}
+        self._taken: dict[str, int] = {}
+        """Server that each study of this process came from, by digest."""
 
     def not_now(self) -> dict[str, str]:
         """Returns the studies that are not to be fetched now: the refused ones, and those just tried."""
@@ -53,7 +59,9 @@ class StudyFetcher:
             async with self._studies.lock:
                 if act.digest not in self._studies:
                     proposer = self._proposer(document, peer)
+                    self._check_cancelled(act, proposer)
                     await self._studies.add(proposal, proposer, peer.server.name)
+                    self._taken[act.digest] = act.pid
         except ProposalRefused as error:
             self.refused[act.digest] = str(error)
             if len(self.refused) > _MAX_REFUSED:
@@ -78,6 +86,28 @@ class StudyFetcher:
             raise PartyError(
                 f"a study that {peer.server.name} proposed is not looked at: {waiting} wait for approval here; "
                 "expected that some of them are approved or cancelled first"
+            )
+
+    def _check_cancelled(self, act: FetchStudy, proposer: str) -> None:
+        """Raises PartyError if too many studies from there were cancelled today before they were approved here.
+
+        Each is a folder here, and a message to the operator. Counted are those of the same ``proposer`` by the word of
+        the same server: neither one counts for what another says of it.
+        """
+        own, since = self._identity.own.name, utc_now() - _DAY
+        cancelled = sum(
+            pid == act.pid
+            and (study := self._studies[digest]).proposer == proposer
+            and study.state is StudyState.CANCELLED
+            and own not in study.approvals
+            and study.changed_at > since
+            for digest, pid in self._taken.items()
+        )
+        if cancelled >= _MAX_CANCELLED:
+            self._fetch_after[act.digest] = time.monotonic() + _FETCH_LATER_S
+            raise PartyError(
+                f"{cancelled} studies of {proposer} were cancelled within a day before they were approved here; "
+                f"expected fewer than {_MAX_CANCELLED}: further ones are taken later"
             )
 
     def _proposer(self, document: Mapping[str, object], peer: Peer) -> str:

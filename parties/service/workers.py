@@ -22,6 +22,7 @@ from parties.config import Config
 from parties.federation.server import run_federated_server
 from parties.federation.tls_members import TlsClients
 from parties.foundation.exit_codes import describe
+from parties.foundation.report_limit import ReportLimit
 from parties.local.processes import Child
 from parties.methods.registry import served_method
 from parties.mpc.estimation import LEAD
@@ -47,7 +48,7 @@ _PROGRESS_EVENTS, _SINGLE_PROGRESS_EVENTS = ("connected", _ROUND_EVENT), ("liste
 """Events after which the count of failures starts anew."""
 _REJECTED = "rejected"
 _MAX_REJECTED, _REJECTED_S = 20, 10.0
-"""Number of refused inputs of a study that are reported in so many seconds; ``worker.log`` has all."""
+"""Number of refused inputs, and of log records, that a study reports in so many seconds; ``worker.log`` has all."""
 STEADY_S = 5.0
 """Time that an attempt runs with its peers before an obstacle for the operator counts as cured, in seconds."""
 
@@ -94,7 +95,9 @@ class Worker:
         self._clocks = clocks
         self._on_change = on_change
         self._events = events
-        self._rejected, self._rejected_since = 0, 0.0
+        self._limits = {
+            name: ReportLimit(_REJECTED_S, _MAX_REJECTED) for name in (_REJECTED, _RECORD)
+        }
         self._retry = RetryState()
         self._steady: asyncio.TimerHandle | None = None
         self._child: Child | None = None
@@ -182,20 +185,19 @@ class Worker:
         self._on_change()
 
     def _relay(self, event: Mapping[str, object]) -> None:
-        """Passes an event of the process on; refused inputs, which others cause, at a limited rate."""
-        if event.get("event") == _REJECTED:
-            now = time.monotonic()
-            if now - self._rejected_since > _REJECTED_S:
-                if (more := self._rejected - _MAX_REJECTED) > 0:
-                    text = f"{more} more inputs were refused; see {self.folder.log}"
-                    self._events.event(_REJECTED, text, study=self.study.run, more=more)
-                self._rejected, self._rejected_since = 0, now
-            self._rejected += 1
-            if self._rejected > _MAX_REJECTED:
-                return
+        """Passes an event of the process on; refused inputs and log records, which others cause, at a limited rate."""
         found = relayed(event, self.study.run, self.process)
-        if found is not None:
-            self._events.take(found)
+        if found is None:
+            return
+        if found.name in self._limits:
+            more = self._limits[found.name].admit()
+            if more is None:
+                return
+            if more:
+                what = "inputs were refused" if found.name == _REJECTED else "lines were logged"
+                text = f"{more} more {what}; see {self.folder.log}"
+                self._events.event(found.name, text, study=self.study.run, more=more)
+        self._events.take(found)
 
     def _on_progress(self, *, at_once: bool) -> None:
         """Records progress. A full disk shows only at the next write: its obstacle is cleared after ``STEADY_S``."""

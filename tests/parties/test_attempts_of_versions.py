@@ -10,6 +10,8 @@ import pytest
 
 from parties.audit.checks.identity import agreement
 from parties.audit.checks.quality import _require_words_of_one
+from parties.audit.checks.report_parts import header_of
+from parties.audit.evidence import Evidence
 from parties.audit.findings import CheckFailure
 from parties.foundation.errors import StoreIncompatible
 from parties.mpc.server_folder import open_transcript
@@ -30,7 +32,7 @@ def evidence(*servers: list[Any]) -> Any:
         SimpleNamespace(pid=pid, attempts=attempts, header=attempts[0].opening)
         for pid, attempts in enumerate(servers)
     ]
-    return SimpleNamespace(transcripts=transcripts)
+    return Evidence(Path(), cast("Any", tuple(transcripts)), Path())
 
 
 def test_attempts_of_before_an_upgrade_may_have_released_nothing_alone() -> None:
@@ -40,6 +42,7 @@ def test_attempts_of_before_an_upgrade_may_have_released_nothing_alone() -> None
     alone = attempt(2, 16, releases=False)
     upgraded = evidence([waits[0], works[0]], [waits[1], works[1]], [waits[2], alone, works[2]])
     assert "version 0.18 of syncret" in agreement(upgraded)
+    assert header_of(upgraded, {"unit": "row"}) == {"unit": "row", "version": "0.18"}
     charged = attempt(1, 17, releases=True, session="before")
     with pytest.raises(CheckFailure, match="another version of syncret"):
         agreement(evidence([waits[0], works[0]], [charged, works[1]], [waits[2], works[2]]))

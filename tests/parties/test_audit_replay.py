@@ -345,6 +345,20 @@ def test_replay_finds_a_transcript_that_lies(
             replay_folder(recorded / "server-2", run / "transcripts")
 
 
+def test_replay_goes_by_the_version_of_the_attempts_with_messages(
+    recorded: Path, tmp_path: Path, certificates: Certificates
+) -> None:
+    """A server may be upgraded while it waits for the others: what it was before has recorded nothing."""
+    run = tmp_path / "run"
+    shutil.copytree(recorded / "run", run)
+    header, *lines = read_lines(run, 2)
+    upgraded = [{**header, "version": "0.0.1"}, {**header, "kind": "resumed"}, *lines]
+    write_lines(run, 2, upgraded, certificates[PARTIES[2]])
+    transcripts = run / "transcripts"
+    found = replay_folder(recorded / "server-2", transcripts)
+    assert found == replay_folder(recorded / "server-2", recorded / "run" / "transcripts")
+
+
 def test_replay_needs_the_recording_of_every_mesh(recorded: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckFailure, match="holds no recording"):
         replay_folder(tmp_path)

@@ -28,6 +28,7 @@ from parties.identity.join_documents import ensure_join_request, fingerprint_wor
 from parties.identity.signing import Issuer
 from parties.identity.study_setup import issue_certificates
 from parties.identity.tls import Authority, load_certificate, load_key, public_pem, self_signed
+from parties.observability.events import Event, Progress
 from parties.service import rotation
 from parties.service.admin_listener import make_operator, renew_operator
 from parties.service.console.view import overview_values, render
@@ -396,6 +397,19 @@ def test_nothing_that_a_peer_announces_ends_a_service(
     peer._hear(announcement(beta, **changes))
     assert peer.announced is None or not changes or peer.announced.server.key == beta.own.key
     assert bool(peer.announced) != bool(peer.problem and peer.problem != "not asked yet")
+
+
+def test_problem_of_a_peer_with_ever_other_words_is_an_event_at_a_limited_rate(
+    identities: list[ServiceIdentity],
+) -> None:
+    taken: list[Event] = []
+    peer = Peer(identities[0], 1, Progress(cast("Any", SimpleNamespace(take=taken.append))))
+    for number in range(100):
+        peer.problem = f"unknown form {number}"
+        peer._log_problem()
+    peer.problem = ""
+    peer._log_problem()
+    assert [event.name for event in taken] == ["peer.away", "peer.there"]
 
 
 class Noted:

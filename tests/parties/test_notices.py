@@ -116,6 +116,8 @@ def test_key_of_another_server_waits_here_until_it_is_confirmed() -> None:
         return found(key_changes=SimpleNamespace(announced=lambda: [key]))
 
     assert [each.event for each in of_key()] == ["key.waits-here"]
+    # Another key with every statement is no further notice.
+    assert of_key(key="k2")[0].key == of_key()[0].key
     assert of_key(renews=True) == []
     assert of_key(waits_for=()) == []
     assert of_key(name="alpha", waits_for=("beta", "gamma")) == []

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import math
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from email import message_from_bytes
@@ -433,6 +434,59 @@ def test_owners_are_missing_only_shortly_before_the_closing() -> None:
     assert missing_owners({**status, "time": {"closing_s": None}}, 2, 0.0) is None
     assert missing_owners({**status, "owners": {"expected": 5, "here": 5}}, 2, 0.0) is None
     assert missing_owners({"error": {"what": "?"}}, 2, 0.0) is None
+
+
+@pytest.mark.parametrize("left", [-math.inf, math.inf, math.nan, -1e300, -1, 10**400, True])
+def test_times_that_no_study_has_are_none(left: float) -> None:
+    """A study's process is not trusted."""
+    status = {"owners": {"expected": 5, "here": 3}, "time": {"closing_s": left}}
+    assert missing_owners(status, 2, 1_000.0) is None
+    for here in (-1, True):
+        odd = {"owners": {"expected": 5, "here": here}, "time": {"closing_s": 1.0}}
+        assert missing_owners(odd, 2, 0.0) is None
+
+
+class Taking:
+    """A target that takes everything."""
+
+    name = "taking"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[Notice] = []
+        monkeypatch.setattr(notify, "targets_of", lambda *_: [self])
+
+    async def send(self, server: str, held: HeldNotice) -> None:
+        self.taken.append(held.notice)
+
+
+async def test_look_that_fails_ends_no_notifications(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    current, target = Current(monkeypatch, NOTICE), Taking(monkeypatch)
+    current.found = cast("Any", None)
+    async with running(Notifier(service(tmp_path), NotifySection())):
+        await until(lambda: caplog.records)
+        current.found = [NOTICE]
+        await until(lambda: target.taken)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a look at what waits for the operator failed"
+    ]
+
+
+async def test_target_gets_so_many_notices_an_hour_and_one_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [Notice(EventName.STUDY_FAILED, f"{number}", "failed") for number in range(50)]
+    Current(monkeypatch, *many)
+    target = Taking(monkeypatch)
+    async with running(Notifier(service(tmp_path), NotifySection())) as notifier:
+        await until(lambda: len(target.taken) > notify.MOST_AN_HOUR)
+        await asyncio.sleep(0.1)
+        (state,) = notifier.to_list()
+    assert [notice.event for notice in target.taken[30:]] == ["notice.undelivered"]
+    assert "20 more wait" in target.taken[-1].text
+    assert (state["delivered"], state["pending"]) == (30, 20)
+    assert "30 notices within an hour; 20 wait" in str(state["problem"])
 
 
 @pytest.mark.parametrize(

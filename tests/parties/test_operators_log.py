@@ -191,6 +191,34 @@ def test_entries_deleted_from_the_end_of_the_database_are_found_by_an_earlier_ex
         check_log(export(repository), earlier=earlier)
 
 
+def test_earlier_export_has_entries_and_is_the_earlier_one(repository: StudyRepository) -> None:
+    """An empty file in its place, or the two exchanged, would prove nothing."""
+    approve(repository, 1)
+    lines = export(repository)
+    for nothing in ([], lines[-1:]):
+        with pytest.raises(LogInvalid, match="the earlier export has no entries"):
+            check_log(lines, earlier=nothing)
+    *entries, seal = lines
+    later = [*entries, edited(seal, at="2999-01-01T00:00:00.000+00:00")]
+    with pytest.raises(LogInvalid, match="before the earlier export was, 2999"):
+        check_log(lines, earlier=later)
+    assert check_log(lines, earlier=lines).entries
+
+
+def test_seal_is_of_what_was_read_and_is_signed_without_the_lock(
+    repository: StudyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approve(repository, 1)
+    signed = OperatorsLog.sealed
+
+    def slow(log: OperatorsLog, page: Any) -> Any:
+        approve(repository, 2)
+        return signed(log, page)
+
+    monkeypatch.setattr(OperatorsLog, "sealed", slow)
+    assert len(check_log(export(repository)).entries) == 2
+
+
 def checked(lines: list[str], identity: ServiceIdentity) -> CheckedLog:
     return check_log(lines, server=identity.own)
 

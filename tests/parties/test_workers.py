@@ -222,11 +222,12 @@ async def test_what_a_process_reports_is_relayed_under_names_of_a_run_alone(scri
     assert worker.text == "study.approved"
 
 
-async def test_refused_inputs_are_relayed_at_a_limited_rate(
-    script: Script, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["rejected", "log", "Of Its Own"])
+async def test_what_others_cause_is_relayed_at_a_limited_rate(
+    script: Script, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(workers, "_REJECTED_S", 0.5)
-    refused = event("rejected", reason="tls")
+    refused = event(name, reason="tls")
     many = f"for i in $(seq 50); do {refused}; done"
     worker = script.run(f"{many}; sleep 1; {refused}; exit 0")
     await script.until(lambda: worker.outcome)

@@ -293,13 +293,12 @@ def agreement(evidence: Evidence) -> str:
             same = attempt.opening.record["config"] == first.record["config"]
             require(same, f"server {transcript.pid} writes down another configuration")
     attempts = [attempt for one in evidence.transcripts for attempt in one.attempts]
-    counted = [attempt for attempt in attempts if attempt.releases] or attempts
-    _require_one_version(counted)
+    _require_one_version(evidence.counted)
     for session in {attempt.session for attempt in attempts} - {None}:
         _require_one_version([attempt for attempt in attempts if attempt.session == session])
     return (
         f"All three ran {first.text('run')!r} with the same configuration, workload, division of the budget and "
-        f"version {counted[0].opening.text('version')} of syncret."
+        f"version {evidence.version} of syncret."
     )
 
 

@@ -122,7 +122,7 @@ def ended(evidence: Evidence) -> float | None:
 
 def header_of(evidence: Evidence, header: Mapping[str, object]) -> Mapping[str, object]:
     """Returns a report's header with the version of the program that ran."""
-    return {**header, "version": evidence.transcripts[0].header.text("version")}
+    return {**header, "version": evidence.version}
 
 
 def unchecked_parts(document: Mapping[str, object], parts: ReportParts) -> Iterator[str]:
