@@ -1,5 +1,7 @@
 """Command `study apply`: a study as a file declares it."""
 
+import os
+import pwd
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -78,8 +80,17 @@ def _compared(declared: DeclaredStudy, folder: Path) -> tuple[Mapping[str, Any] 
         status, answer = request_document(folder, "GET", f"{target}/status")
         if status == HTTPStatus.OK:
             given = (answer["asked"] or {"here": {}})["here"]
-    server = service_answer(folder, "GET", "/status")["service"]
-    return study, plan(declared, study, given, server=server)
+    own = service_answer(folder, "GET", "/status")
+    eyes = _own_name() if own["four_eyes"] else ""
+    return study, plan(declared, study, given, server=own["service"], four_eyes=eyes)
+
+
+def _own_name() -> str:
+    """Returns the name in the history of a user of the admin socket."""
+    try:
+        return f"operator {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        return f"operator {os.geteuid()}"
 
 
 def _confirm(found: StudyPlan, *, dry_run: bool, yes: bool) -> None:

@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import sys
+import weakref
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -34,11 +36,29 @@ def set_remote(connection: socket.socket) -> None:
 
 
 class _Listener(socket.socket):
+    """Listening socket; it closes connections at once while ``most`` of those that it has accepted are open."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.most = sys.maxsize
+        self._accepted = weakref.WeakSet[socket.socket]()
+
     def accept(self) -> tuple[socket.socket, Any]:
-        """See ``socket.socket``."""
+        """See ``socket.socket``. Raises ConnectionAbortedError, which asyncio passes over, for one too many."""
         connection, address = super().accept()
+        if self.most < sys.maxsize:
+            if sum(each.fileno() >= 0 for each in self._accepted) >= self.most:
+                connection.close()
+                raise ConnectionAbortedError
+            self._accepted.add(connection)
         _REMOTE.set(str(address[0]) if isinstance(address, tuple) else "")
         return connection, address
+
+    def dup(self) -> "_Listener":
+        """See ``socket.socket``."""
+        made = super().dup()
+        made.most = self.most
+        return made
 
 
 class ListeningServers:
@@ -95,14 +115,20 @@ async def serve_tls(
     return ListeningServers(made)
 
 
-def listen_at(address: Address) -> socket.socket:
-    """Returns a socket that listens at ``address``: at :: for IPv6 and IPv4. Raises what sockets raise."""
+def listen_at(address: Address, *, most: int | None = None) -> socket.socket:
+    """Returns a socket that listens at ``address``: at :: for IPv6 and IPv4. Raises what sockets raise.
+
+    With ``most``, that many connections are open at a time, handshakes included; further ones are closed at once.
+    """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     both = address.host == "::" and socket.has_dualstack_ipv6()
-    return listener(family, (address.host, address.port), both=both)
+    made = listener(family, (address.host, address.port), both=both)
+    if most is not None:
+        made.most = most
+    return made
 
 
-def listener(family: int, name: tuple[Any, ...], *, both: bool = False) -> socket.socket:
+def listener(family: int, name: tuple[Any, ...], *, both: bool = False) -> _Listener:
     """Returns a socket that listens at ``name``, a socket address; with ``both`` at IPv4, too. Raises OSError."""
     raw = _Listener(family, socket.SOCK_STREAM)
     try:

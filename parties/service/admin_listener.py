@@ -61,6 +61,9 @@ _END_S = 5.0
 _LINGER_S = 1.0
 """Time that requests under way have to end, in seconds."""
 _IDLE_S = 10.0
+"""Time that a connection may be open without a request, in seconds."""
+_MAX_CONNECTIONS = 200
+"""Maximum number of connections at the HTTPS port: with sign-in, everybody gets through TLS."""
 HANDSHAKE_S = 10.0
 _REQUEST_LOGGER = logging.getLogger("syncret.admin.requests")
 """Logger of aiohttp, disabled: input that is not HTTP gets 400 without a traceback; the application logs defects."""
@@ -91,8 +94,19 @@ def admin_thread(
             one.socket.close()
 
 
-async def _start_server(runner: web.AppRunner, one: AdminListener) -> asyncio.Server:
-    """Starts a server as aiohttp's SockSite does, with a deadline of its own for TLS handshakes."""
+def admin_runner(application: web.Application) -> web.AppRunner:
+    """Returns the runner of an admin API, which ends connections without a request; it is to be set up."""
+    return web.AppRunner(
+        application,
+        access_log=None,
+        logger=_REQUEST_LOGGER,
+        shutdown_timeout=_LINGER_S,
+        keepalive_timeout=_IDLE_S,
+    )
+
+
+async def start_server(runner: web.AppRunner, one: AdminListener) -> asyncio.Server:
+    """Starts a server as aiohttp's SockSite does, with deadlines of its own for the begin and the end of TLS."""
     if runner.server is None:
         raise RuntimeError("the HTTP server was not set up")
     return await asyncio.get_running_loop().create_server(
@@ -100,6 +114,7 @@ async def _start_server(runner: web.AppRunner, one: AdminListener) -> asyncio.Se
         sock=one.socket,
         ssl=one.context,
         ssl_handshake_timeout=None if one.context is None else HANDSHAKE_S,
+        ssl_shutdown_timeout=None if one.context is None else _END_S,
     )
 
 
@@ -125,18 +140,12 @@ class _AdminThread(threading.Thread):
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        runner = web.AppRunner(
-            self._application(),
-            access_log=None,
-            logger=_REQUEST_LOGGER,
-            shutdown_timeout=_LINGER_S,
-            keepalive_timeout=_IDLE_S,
-        )
+        runner = admin_runner(self._application())
         await runner.setup()
         servers: list[asyncio.Server] = []
         try:
             for one in self._listening:
-                servers.append(await _start_server(runner, one))
+                servers.append(await start_server(runner, one))
             self._ready.set()
             await self._over.wait()
             await self._stop_accepting()
@@ -264,10 +273,8 @@ def admin_listeners(
         rejected(Rejection.TLS, f"admin: {handshake_text(error, remote)}", remote=remote)
 
     context = _context(folder, section, on_failure)
-    if bound is not None:
-        return [AdminListener(bound.dup(), context)]
     try:
-        raw = listen_at(address)
+        raw = listen_at(address, most=_MAX_CONNECTIONS) if bound is None else bound.dup()
     except OSError as error:
         source = str(folder / FILE)
         text = f"is {address}, where this host cannot listen: {error.strerror or error}; expected a free port"

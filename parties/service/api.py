@@ -72,6 +72,7 @@ _PROCESS_PATHS: Mapping[str, type[Any] | Text] = {
     "healthz": forms.Health,
     "readyz": forms.Readiness,
 }
+_JSON = "application/json"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -180,6 +181,7 @@ async def service_status(service: Service) -> dict[str, object]:
         "process": process_dict(),
         "folder": folder_dict(service.identity.folder),
         "limit": service.limit,
+        "four_eyes": service.four_eyes.required,
         "refused_connections": {front.what: front.refused for front in service.routers},
         "running": len(service.workers),
         "peers": [
@@ -614,13 +616,20 @@ async def _revoke(request: web.Request) -> web.StreamResponse:
 async def _get_from_process(request: web.Request, what: str) -> web.StreamResponse:
     service = request.app[SERVICE]
     study = service.studies.find(request.match_info["id"])
-    return await _forward(request, service.studies.folder(study).work, f"/{what}")
+    form = _PROCESS_PATHS[what]
+    media = form.media if isinstance(form, Text) else _JSON
+    return await _forward(request, service.studies.folder(study).work, f"/{what}", media=media)
 
 
 async def _forward(
-    request: web.Request, folder: Path, path: str, body: Mapping[str, object] | None = None
+    request: web.Request,
+    folder: Path,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    *,
+    media: str = _JSON,
 ) -> web.StreamResponse:
-    """Streams the answer of the process in ``folder`` to the client."""
+    """Streams the answer of the process in ``folder`` to the client, as ``media``: the process chooses no type."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=_WORKER_S, sock_read=60.0)
     try:
         with short_socket_path(folder / SOCKET_NAME) as name:
@@ -631,19 +640,18 @@ async def _forward(
                     request.method, f"http://localhost{versioned(path)}", json=body
                 ) as answer,
             ):
-                return await _copy_response(request, answer)
+                return await _copy_response(request, answer, media)
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         what = f"the study's process does not answer ({type(error).__name__})"
         return error_response(HTTPStatus.SERVICE_UNAVAILABLE, what, "a study that runs")
 
 
 async def _copy_response(
-    request: web.Request, answer: aiohttp.ClientResponse
+    request: web.Request, answer: aiohttp.ClientResponse, media: str
 ) -> web.StreamResponse:
-    headers = {name: answer.headers[name] for name in ("Content-Type",) if name in answer.headers}
-    response = web.StreamResponse(
-        status=answer.status, headers=headers | {"Cache-Control": "no-store"}
-    )
+    shown = media if answer.status < HTTPStatus.BAD_REQUEST else _JSON
+    headers = {"Content-Type": f"{shown}; charset=utf-8", "Cache-Control": "no-store"}
+    response = web.StreamResponse(status=answer.status, headers=headers)
     closing = asyncio.ensure_future(request.app[CLOSING].wait())
     try:
         await response.prepare(request)

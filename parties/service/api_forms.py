@@ -547,6 +547,7 @@ class ServiceStatus(TypedDict):
     process: ProcessFacts
     folder: FolderFacts
     limit: int
+    four_eyes: bool
     refused_connections: dict[str, int]
     running: int
     peers: list[ServicePeer]

@@ -254,10 +254,12 @@ def plan(
     given: Mapping[str, Any] | None,
     *,
     server: str,
+    four_eyes: str = "",
 ) -> StudyPlan:
     """Returns what makes the ``study`` at ``server`` as declared. Raises DecisionNeeded.
 
     ``given`` are the commands that this server's operator has given to the study's process; None if none answers.
+    ``four_eyes`` is the operator's name in the history where two have to approve; "" where one does.
     """
     if study is None:
         if declared.config is None or declared.words:
@@ -267,7 +269,7 @@ def plan(
         if study["state"] in (StudyState.FAILED, StudyState.CANCELLED):
             raise DecisionNeeded(_ended_text(study))
         return StudyPlan(study["digest"])
-    return _transition(declared, study, given, server=server)
+    return _transition(declared, study, given, server=server, four_eyes=four_eyes)
 
 
 def _ended_text(study: Mapping[str, Any]) -> str:
@@ -285,6 +287,7 @@ def _transition(
     given: Mapping[str, Any] | None,
     *,
     server: str,
+    four_eyes: str,
 ) -> StudyPlan:
     state, digest = StudyState(study["state"]), study["digest"]
     if declared.state is Wanted.CANCELLED:
@@ -297,7 +300,14 @@ def _transition(
     changes, waits = list[Change](), list[str]()
     if state is StudyState.PROPOSED:
         approval = ("approve", {"digest": declared.words})
-        changes.append(Change(f"approved by {server}", "no", "yes", approval))
+        first = study["approved_first"] if four_eyes else None
+        alone = bool(four_eyes) and first in (None, four_eyes)
+        if first is None or not alone:
+            after = "by one of two" if alone else "yes"
+            changes.append(Change(f"approved by {server}", "no", after, approval))
+        if alone:
+            who = first or four_eyes
+            waits.append(f"a second approver is needed at {server}, beside {who}")
     orders = [] if state in ENDED else _orders(declared, given or {})
     if orders and (state not in ACTIVE or given is None):
         waits += [f"{each.what} is asked once the study runs" for each in orders]

@@ -24,7 +24,13 @@ from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
 from parties.service import admin_listener
 from parties.service.access import Access, Passes
-from parties.service.admin_listener import SOCKET_NAME, AdminListener, listen_unix
+from parties.service.admin_listener import (
+    SOCKET_NAME,
+    AdminListener,
+    admin_runner,
+    listen_unix,
+    start_server,
+)
 from parties.service.api import service_application
 from parties.service.database import open_service_database
 from parties.service.events import EventName
@@ -147,6 +153,7 @@ async def _admin_listening(
 ) -> AsyncIterator[None]:
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
     path, passes = folder / SOCKET_NAME, Passes()
+    service.four_eyes.required = settings.current.admin.four_eyes
     network = _ServiceNetwork(service, folder, passes)
     # The console sends its readers' requests by the socket, with passes of this process.
     app = service_application(service, Access(passes=passes), network.rejected)
@@ -176,7 +183,7 @@ class _ServiceNetwork:
         self._passes = passes
         self._service = service
         self._folder = folder
-        self._runner: web.AppRunner | None = None
+        self._open = contextlib.AsyncExitStack()
         self._listening: AdminListener | None = None
         self._address: str | None = None
         self._reports = ReportLimit()
@@ -187,26 +194,42 @@ class _ServiceNetwork:
         found = admin_listener.admin_listeners(
             self._folder, admin, self.rejected, bound=None if bound is None else bound.socket
         )
-        runner = await self._started(admin, found[0]) if found else None
+        eyes, opened = self._service.four_eyes, contextlib.AsyncExitStack()
+        former = eyes.required
+        # While both listen, the stricter rule is the one of both.
+        eyes.required = former or admin.four_eyes
+        try:
+            if found:
+                opened = await self._started(admin, found[0])
+        except BaseException:
+            eyes.required = former
+            raise
         await self.close()
-        self._service.four_eyes.required = admin.four_eyes
-        self._runner, self._address = runner, admin.address
+        eyes.required = admin.four_eyes
+        self._open, self._address = opened, admin.address
         self._listening = found[0] if found else None
 
-    async def _started(self, admin: AdminSection, listening: AdminListener) -> web.AppRunner:
+    async def _started(
+        self, admin: AdminSection, listening: AdminListener
+    ) -> contextlib.AsyncExitStack:
+        """Returns what ends the server that it has started; one that does not start leaves nothing open."""
         # Local import: templates take a while to import, and most services are used by their sockets.
         from parties.service.console.pages import add_console
         from parties.service.console.sign_in import admin_gate
         from parties.service.console.upstream import ServiceUpstream
 
-        access = replace(admin.access(), passes=self._passes)
-        app = service_application(self._service, access, self.rejected)
-        gate = admin_gate(admin, self._folder, access, rejected=self.rejected)
-        add_console(app, ServiceUpstream(self._folder), gate)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LINGER_S)
-        await runner.setup()
-        await web.SockSite(runner, listening.socket, ssl_context=listening.context).start()
-        return runner
+        async with contextlib.AsyncExitStack() as opened:
+            opened.callback(listening.socket.close)
+            access = replace(admin.access(), passes=self._passes)
+            app = service_application(self._service, access, self.rejected)
+            gate = admin_gate(admin, self._folder, access, rejected=self.rejected)
+            add_console(app, ServiceUpstream(self._folder), gate)
+            runner = admin_runner(app)
+            opened.push_async_callback(runner.cleanup)
+            await runner.setup()
+            server = await start_server(runner, listening)
+            opened.callback(server.close)
+            return opened.pop_all()
 
     def rejected(self, reason: str, text: str, **fields: FieldValue) -> None:
         """Reports a request or a connection that was refused, at a limited rate."""
@@ -220,6 +243,5 @@ class _ServiceNetwork:
 
     async def close(self) -> None:
         """Ends all connections."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = self._listening = self._address = None
+        self._listening = self._address = None
+        await self._open.aclose()

@@ -38,7 +38,7 @@ class LiveSettings:
     async def read_again(
         self, apply: Callable[[Settings], Awaitable[None]], live: Collection[str]
     ) -> None:
-        """Reads the file, and has ``apply`` put the settings to work; it raises PartyError where they cannot be.
+        """Reads the file, and has ``apply`` put the settings to work; whatever it raises, the former ones stay.
 
         ``live`` are the sections that need no restart.
         """
@@ -47,6 +47,9 @@ class LiveSettings:
             await apply(found)
         except PartyError as error:
             logger.warning("%s; the former settings stay at work", error)
+            return
+        except Exception:
+            logger.exception("%s was not put to work; the former settings stay at work", FILE)
             return
         self.current = found
         self.changed.set()

@@ -29,6 +29,10 @@ BODY: web.RequestKey[dict[str, Any]] = web.RequestKey("body", dict)
 OPENAPI = "/openapi.json"
 _DEPRECATED = "@1795824000"
 """Date from which the paths without a version are deprecated, 28 November 2026, as RFC 9745 writes it."""
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+}
 _PARAMETER = re.compile(r"\{(\w+)[^}]*\}")
 
 
@@ -91,6 +95,13 @@ def add_routes(app: web.Application, routes: Sequence[ApiRoute], *, title: str) 
             response.headers["Link"] = f'<{API}{request.rel_url.raw_path}>; rel="successor-version"'
 
     app.on_response_prepare.append(mark_former)
+    app.on_response_prepare.append(_show_no_page)
+
+
+async def _show_no_page(request: web.Request, response: web.StreamResponse) -> None:
+    """Has browsers show no answer of the API as a page; those of the console set headers of their own."""
+    if not request.path.startswith("/console/"):
+        response.headers.update(_HEADERS)
 
 
 def _with_checked_body(route: ApiRoute) -> Handler:
@@ -142,8 +153,10 @@ def openapi_document(routes: Iterable[ApiRoute], *, title: str) -> dict[str, obj
         "info": {
             "title": title,
             "version": version(),
-            "description": "At the socket admin.sock of the server's folder, and over HTTPS with a certificate that "
-            "settings.toml lists: [admin] clients may send all requests, readers GET. Times are ISO 8601, in UTC.",
+            "description": "At the socket admin.sock of the server's folder, whose users are approvers, and over "
+            "HTTPS with a certificate that settings.toml lists: [admin] readers may send GET, clients what their role "
+            "in [admin.roles] allows; without roles they are approvers. Sessions of [admin.oidc] are for the console "
+            "alone. Times are ISO 8601, in UTC.",
         },
         "security": [{}, {"certificate": []}],
         "paths": dict(sorted(paths.items())),

@@ -6,8 +6,10 @@ import ssl
 import stat
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -17,12 +19,15 @@ from parties.cli.main import cli
 from parties.foundation.errors import CertificateError, ConfigError
 from parties.local.children import free_ports
 from parties.observability.status import RunInfo, RunStatus
-from parties.service.admin_listener import OperatorFiles, make_operator
+from parties.service.access import Passes
+from parties.service.admin_listener import AdminListener, OperatorFiles, make_operator
 from parties.service.database import database_url
 from parties.service.exposed_run import with_admin_api
+from parties.service.four_eyes import FourEyes
 from parties.service.identity import ServiceIdentity
-from parties.service.main import ServeOptions, serve_studies
+from parties.service.main import ServeOptions, _ServiceNetwork, serve_studies
 from parties.service.run_api import CommandHandlers
+from parties.service.service import Service
 from parties.service.settings import AdminSection, TracesSection, load_settings
 from tests.parties.mesh import Recording
 from tests.parties.serving import make_identities
@@ -171,6 +176,76 @@ async def test_who_connects_and_is_silent_is_not_waited_for(
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await asyncio.wait_for(reader.read(), 3) == b""
         writer.close()
+
+
+def service_network(folder: Path) -> _ServiceNetwork:
+    service = Mock(spec=Service, four_eyes=FourEyes(Mock()))
+    return _ServiceNetwork(service, folder, Passes())
+
+
+async def test_a_service_ends_connections_without_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parties.service.admin_listener._IDLE_S", 0.1)
+    anna = operator(tmp_path)
+    port, network = settings(tmp_path, anna), service_network(tmp_path)
+    await network.apply(load_settings(tmp_path).admin)
+    try:
+        tls = client(tmp_path, anna)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+        assert await asyncio.wait_for(reader.read(), 3) == b""
+        writer.close()
+    finally:
+        await network.close()
+
+
+async def test_connections_beyond_the_maximum_are_closed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parties.service.admin_listener._MAX_CONNECTIONS", 2)
+    anna = operator(tmp_path)
+    port, network = settings(tmp_path, anna), service_network(tmp_path)
+    # The socket of a reload, which is a copy, keeps the maximum.
+    for _ in range(2):
+        await network.apply(load_settings(tmp_path).admin)
+    try:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 1) == b""
+        for _, one in [*silent, (reader, writer)]:
+            one.close()
+        await asyncio.sleep(0.05)
+        assert (await asyncio.to_thread(get, port, client(tmp_path, anna), "/healthz"))[0] == 200
+    finally:
+        await network.close()
+
+
+@pytest.mark.parametrize(("former", "new"), [(False, True), (True, False)])
+async def test_four_eyes_are_never_weaker_while_settings_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, former: bool, new: bool
+) -> None:
+    settings(tmp_path, operator(tmp_path))
+    network = service_network(tmp_path)
+    eyes, admin = network._service.four_eyes, load_settings(tmp_path).admin
+    started, seen, full = network._started, list[bool](), True
+
+    async def start(admin: AdminSection, listening: AdminListener) -> Any:
+        seen.append(eyes.required)
+        if full:
+            listening.socket.close()
+            raise OSError("no descriptors are left")
+        return await started(admin, listening)
+
+    monkeypatch.setattr(network, "_started", start)
+    eyes.required = former
+    with pytest.raises(OSError, match="descriptors"):
+        await network.apply(replace(admin, four_eyes=new))
+    assert eyes.required is former
+    full = False
+    await network.apply(replace(admin, four_eyes=new))
+    await network.close()
+    assert (seen, eyes.required) == ([True, True], new)
 
 
 async def test_nothing_listens_where_no_settings_ask_for_it(

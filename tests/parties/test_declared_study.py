@@ -107,6 +107,21 @@ def test_commands_wait_until_a_process_takes_them(state: str) -> None:
     assert commands(found) == ([APPROVE] if state == "proposed" else [])
 
 
+@pytest.mark.parametrize(
+    ("first", "after", "waits"),
+    [(None, "by one of two", True), ("operator anna", None, True), ("operator ben", "yes", False)],
+)
+def test_where_two_approve_one_of_them_approves_nothing(
+    first: str | None, after: str | None, *, waits: bool
+) -> None:
+    here = study("proposed") | {"approved_first": first}
+    found = plan(declared(), here, {}, server="alpha", four_eyes="operator anna")
+    assert [change.after for change in found.changes] == ([] if after is None else [after])
+    assert [text.partition(" at ")[0] for text in found.waits] == [
+        "a second approver is needed"
+    ] * waits
+
+
 def test_a_study_is_found_by_its_words_and_no_other_is_taken_for_it() -> None:
     here = [study("proposed", OTHER), study("running", OTHER[::-1], "another")]
     with pytest.raises(WordsOfAnother, match="NOT THOSE OF small HERE"):

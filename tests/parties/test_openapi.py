@@ -37,6 +37,30 @@ def board() -> RunStatus:
     return RunStatus(RunInfo.of_server(make_config(), 0))
 
 
+async def test_a_studys_process_chooses_no_media_type(tmp_path: Path) -> None:
+    async def page(request: web.Request) -> web.Response:
+        status = 200 if request.path.endswith("metrics") else 409
+        return web.Response(status=status, text="<script>1</script>", content_type="text/html")
+
+    process = web.Application()
+    process.router.add_get("/{path:.*}", page)
+    runner = web.AppRunner(process)
+    await runner.setup()
+    await web.SockSite(runner, listen_unix(tmp_path / SOCKET_NAME)).start()
+    service = Mock()
+    service.studies.folder.return_value.work = tmp_path
+    found = {}
+    async with TestClient(TestServer(service_application(service))) as api:
+        for what in ("metrics", "events", "nothing"):
+            async with api.get(f"/v1/studies/x/{what}") as answer:
+                found[what] = answer.content_type
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Content-Security-Policy"].endswith("; sandbox")
+    await runner.cleanup()
+    json_type = "application/json"
+    assert found == {"metrics": "text/plain", "events": json_type, "nothing": json_type}
+
+
 def operations(document: Document) -> dict[tuple[str, str], Document]:
     return {
         (method.upper(), path): operation

@@ -186,6 +186,19 @@ async def test_a_hang_up_ends_a_server_whose_terminal_is_closed_and_no_other(
     assert raised == ([] if there else [signal.SIGTERM])
 
 
+async def test_a_failure_of_the_system_ends_no_later_reload(tmp_path: Path, log: Log) -> None:
+    failures = [OSError("no descriptors are left"), TimeoutError()]
+
+    async def apply(found: Settings) -> None:
+        if failures:
+            raise failures.pop()
+
+    async with reloading(LiveSettings(tmp_path), apply, ("admin",)):
+        for _ in range(2):
+            await log.after_reload("the former settings stay at work")
+        await log.after_reload("read again, and at work")
+
+
 # Commands that write into it.
 
 
