@@ -49,6 +49,7 @@ from parties.service.admission import (
     UnknownApplicant,
     network_of,
 )
+from parties.service.events import service_events
 from parties.service.known_studies import StudyChanges
 from parties.service.studies import StudyRecord, StudyState, utc_now
 from parties.service.study_intake import StudyFolder
@@ -304,6 +305,7 @@ class Studies(dict[str, StudyRecord]):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.changes = StudyChanges()
+        self.events = service_events()
         self._folder = folder
 
     def folder(self, study: StudyRecord) -> StudyFolder:

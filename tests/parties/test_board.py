@@ -106,12 +106,18 @@ def test_time_to_go_passes_as_it_was_said(board: RunStatus, clock: Clock) -> Non
     Progress(board).event(WORKING, "round 2 of 4", left_s=30.0)
     clock.now += 10
     time = board.status()["time"]
-    assert time == {"started": "2027-01-15T08:00:00Z", "elapsed_s": 10.0, "left_s": 20.0}
+    assert time == {
+        "started": "2027-01-15T08:00:00Z",
+        "elapsed_s": 10.0,
+        "left_s": 20.0,
+        "closing_s": None,
+    }
     clock.now += 60
     assert board.status()["time"] == {
         "started": "2027-01-15T08:00:00Z",
         "elapsed_s": 70.0,
         "left_s": 0.0,
+        "closing_s": None,
     }
     Progress(board).event("finished", "")
     time = board.status()["time"]

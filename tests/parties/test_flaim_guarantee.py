@@ -8,7 +8,7 @@ import pytest
 from mechanisms.accounting import LedgerEntry, rho, rho_from_epsilon_delta
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.replacement import rho_of_replacing
-from parties.cli.join import _text
+from parties.cli.attend import attendance_text
 from parties.cli.run_federation import flaim_closing_lines
 from parties.config import CertificateFiles, FlaimSection
 from parties.federation.client import ParticipantReport
@@ -44,7 +44,7 @@ async def test_epsilon_is_printed_with_its_neighbours_everywhere(
     page = Page((tmp_path / "server" / "report.html").read_text()).text
     lines = dict(flaim_closing_lines(report))
     (mine, *_) = (client for client in clients if isinstance(client, ParticipantReport))
-    said = _text(mine, config)
+    said = attendance_text(mine, config)
     guarantee, trust = report["flaim"]["guarantee"], " ".join(report["trust"])
     expected = ROW if sizes == "estimated" else DECLARED
     assert guarantee["unit"] == expected

@@ -15,7 +15,7 @@ import pytest
 from mechanisms.model import MARGINALS_FILE, TREE_FILE, Model
 from parties.audit.bundle import unpacked_run
 from parties.audit.runner import audit_folder
-from parties.cli.study import _proposal
+from parties.cli.proposals import _proposal
 from parties.config import START_FOLDER, earlier_model, load_config
 from parties.foundation.exit_codes import Status
 from parties.identity.invitation import accept_invitation, load_invitation

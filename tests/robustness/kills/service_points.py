@@ -85,9 +85,9 @@ def _watch_others(point: Point) -> None:
     point.watch(PeerAnswers, "proposal", lambda *_: "tell a proposal")
     point.watch(Peer, "study", lambda peer, _: f"ask {peer.server.name} for a study")
     point.watch(Peer, "new_card", lambda peer: f"ask {peer.server.name} for a card")
-    point.watch(Service, "propose", lambda *_: "order to propose")
-    point.watch(Service, "approve", lambda *_: "order to approve")
-    point.watch(Service, "cancel", lambda *_: "order to cancel")
+    point.watch(Service, "propose", lambda *_, **__: "order to propose")
+    point.watch(Service, "approve", lambda *_, **__: "order to approve")
+    point.watch(Service, "cancel", lambda *_, **__: "order to cancel")
     point.watch(
         Reconciliation,
         "_apply",
