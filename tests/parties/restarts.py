@@ -515,7 +515,7 @@ class OneMore(EnrollmentWait):
     looks = 0
     server: Server
 
-    def ready(self, incomplete: object) -> bool:
+    def ready(self, incomplete: object, *, patient: bool = False) -> bool:
         return self.looks > 0
 
     async def sleep(self, pause: float, incomplete: object) -> None:

@@ -89,7 +89,7 @@ async def test_a_stranger_is_told_as_one_whose_tls_failed(
             await reader.read()
             writer.close()
     assert [reason for reason, _, _ in told] == [Rejection.TLS]
-    assert "ingest: a TLS handshake failed: " in told[0][1]
+    assert "ingest: a TLS handshake with 127.0.0.1 failed: " in told[0][1]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from parties.mpc.storage.store import Store
 from parties.service import retention
 from parties.service.events import service_events
 from parties.service.offline_status import offline_status
+from parties.service.reload import LiveSettings
 from parties.service.retention import NOTE, RESULTS, TRANSCRIPTS, removed_at, retention_task, sweep
-from parties.service.settings import FILE, KeepSection, load_settings
+from parties.service.settings import FILE, KeepSection, Settings, load_settings
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
@@ -162,25 +163,29 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_tidying_sweeps_by_the_settings_and_goes_on_when_they_break(
+async def test_tidying_sweeps_by_the_settings_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(retention, "_DAY_S", 0.01)
+    monkeypatch.setattr(retention, "_DAY_S", 3600.0)
     caplog.set_level("INFO", "syncret.service")
     (tmp_path / FILE).write_text("[keep]\nresults_days = 0\n")
     run = tmp_path / "studies" / "stays" / "run"
     make_run(run)
-    async with asyncio.timeout(20), retention_task(tmp_path, service_events()):
+    settings = LiveSettings(tmp_path)
+
+    async def apply(found: Settings) -> None: ...
+
+    async with asyncio.timeout(20), retention_task(tmp_path, settings, service_events()):
         await until(lambda: not (run / "synthetic.csv").exists())
         (tmp_path / FILE).write_text("[kept]\n")
-        await until(lambda: "nothing is deleted for its age" in caplog.text)
+        await settings.read_again(apply, ("keep",))
+        assert "kept: is unknown" in caplog.text
+        assert (run / "transcript.jsonl").exists()
+        # A reload sweeps at once.
         (tmp_path / FILE).write_text("[keep]\ntranscripts_days = 0\n")
+        await settings.read_again(apply, ("keep",))
         await until(lambda: not (run / "transcript.jsonl").exists())
     assert "deleted for their age: synthetic.csv, model, report.html" in caplog.text
-    (tmp_path / FILE).write_text("[kept]\n")
-    with pytest.raises(ConfigError, match="kept: is unknown"):
-        async with retention_task(tmp_path, service_events()):
-            pass
 
 
 # The command
