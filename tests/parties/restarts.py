@@ -518,7 +518,7 @@ class OneMore(EnrollmentWait):
     def ready(self, incomplete: object, *, patient: bool = False) -> bool:
         return self.looks > 0
 
-    async def sleep(self, pause: float, incomplete: object) -> None:
+    async def sleep(self, pause: float, incomplete: object, *, patient: bool = False) -> None:
         self.looks += 1
         self.server.disk.take_in("c", self.server.pid)
 

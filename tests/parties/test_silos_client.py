@@ -12,8 +12,6 @@ from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status
 from parties.identity.tls import make_certificates, pinned_key_in
 from parties.local.children import free_ports
-from parties.service.identity import ServiceIdentity
-from parties.service.study_intake import ProposalRefused, check_proposal
 from tests.parties.small import write_small
 
 SILOS = ("north", "south", "west")
@@ -93,21 +91,6 @@ def test_config_has_silos_or_servers_of_another_method(own: list[str], beside: s
         load_config(Path(own[0]), {beside: tables[beside]})
 
 
-def test_services_take_no_study_between_silos(
-    own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = "silos: is there; expected a study of DistAIM or FLAIM"
-    before = sorted(tmp_path.iterdir())
-    assert (
-        run_command_line(cli, ["study", "propose", own[0], "--dir", str(tmp_path)]) == Status.CONFIG
-    )
-    assert said in capsys.readouterr().err
-    text = load_config(Path(own[0])).resolved_toml()
-    with pytest.raises(ProposalRefused, match=said):
-        check_proposal({"config": text, "certificates": {}}, ServiceIdentity(tmp_path, (), 0))
-    assert sorted(tmp_path.iterdir()) == before
-
-
 def test_plan_says_what_to_do_with_silos_and_a_bundle_needs_their_run(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,7 +129,7 @@ def test_join_refuses_options_of_other_methods(
     table = tmp_path / "mine.csv"
     table.write_text("sex,ward,age\nm,x,3\n")
     before = sorted(tmp_path.iterdir())
-    for option in (["--status"], ["--withdraw"], ["--capacity", "9"], ["--check"]):
+    for option in (["--status"], ["--withdraw"], ["--capacity", "9"]):
         given = ["join", *own, "--data", str(table), *option]
         assert run_command_line(cli, given) == Status.USAGE
         assert f"{option[0]} is for DistAIM; " in capsys.readouterr().err
