@@ -61,8 +61,10 @@ def test_the_audit_of_a_refresh_passes_and_makes_the_model_anew(refreshed: Path)
 
 def test_the_report_of_a_refresh_knows_what_is_the_earlier_models(refreshed: Path) -> None:
     quality = json.loads((refreshed / "report.json").read_text())["quality"]
-    measured = {tuple(m["columns"]) for m in quality["marginals"] if m["noise"] is not None}
-    assert {tuple(m["columns"]) for m in quality["earlier"]["marginals"]} == measured
+    measured = {tuple(m["columns"]) for m in quality["earlier"]["marginals"]}
+    assert measured
+    # A sum of fewer owners than came in the end has no noise over all rows.
+    assert measured >= {tuple(m["columns"]) for m in quality["marginals"] if m["noise"] is not None}
     kinds = quality["dependencies"]
     joint = {pair for columns in measured for pair in itertools.combinations(columns, 2)}
     assert {tuple(pair) for pair in kinds["measured"]} == joint
