@@ -61,6 +61,8 @@ class EventName(enum.StrEnum):
     FILES_DELETED = "files.deleted"
     FILES_KEPT = "files.kept"
     NOTICE_UNDELIVERED = "notice.undelivered"
+    SETTINGS_READ = "settings.read"
+    SETTINGS_REFUSED = "settings.refused"
 
     @property
     def words(self) -> str:
@@ -85,6 +87,7 @@ WARNINGS = frozenset(
         EventName.SECRETS_LEFT,
         EventName.FILES_KEPT,
         EventName.NOTICE_UNDELIVERED,
+        EventName.SETTINGS_REFUSED,
         "rejected",
         "failed",
         "lost",

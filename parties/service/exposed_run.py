@@ -52,10 +52,11 @@ async def with_admin_api(
     Raises StoreError if another process answers there, or the folder is not writable; ConfigError, CertificateError,
     ExtraMissing if the settings cannot be used.
     """
-    settings = LiveSettings(folder)
+    events = service_events()
+    settings = LiveSettings(folder, events)
     watch = CertificateWatch(
         lambda: [*run_certificates(tls), *admin_certificates(folder, settings.current.admin)],
-        service_events(),
+        events,
     )
     board.sources.certificates = lambda: [end.to_dict() for end in watch.all()]
     passes = Passes()

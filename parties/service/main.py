@@ -87,7 +87,7 @@ async def serve_studies(
             register=options.register,
             listen=(options.mesh, options.ingest),
         )
-        settings = LiveSettings(folder)
+        settings = LiveSettings(folder, service.events)
         async with (
             service,
             _admin_listening(service, folder, settings),

@@ -18,6 +18,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from parties.foundation.errors import PartyError
+from parties.observability.events import Progress
+from parties.service.events import EventName
 from parties.service.settings import FILE, Settings, load_settings
 
 logger = logging.getLogger("syncret.service")
@@ -26,11 +28,12 @@ logger = logging.getLogger("syncret.service")
 class LiveSettings:
     """Settings of the server in ``folder`` that are at work.
 
-    ``changed`` is set after every reload; who waits for it clears it. Raises ConfigError, StoreError where the settings
+    ``changed`` is set after every reload; its waiter clears it. Reloads are events of the bus ``events``. Raises ConfigError, StoreError where the settings
     at the start are not valid.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, events: Progress) -> None:
+        self._events = events
         self.current = self._started = load_settings(folder)
         self.changed = asyncio.Event()
         self._folder = folder
@@ -46,10 +49,11 @@ class LiveSettings:
             found = load_settings(self._folder)
             await apply(found)
         except PartyError as error:
-            logger.warning("%s; the former settings stay at work", error)
+            self._refuse(str(error))
             return
-        except Exception:
-            logger.exception("%s was not put to work; the former settings stay at work", FILE)
+        except Exception as error:
+            logger.exception("%s was not put to work", FILE)
+            self._refuse(f"{FILE} was not put to work ({type(error).__name__})")
             return
         self.current = found
         self.changed.set()
@@ -61,9 +65,14 @@ class LiveSettings:
         ]
         if waiting:
             sections = " and ".join(waiting)
-            logger.warning("%s is read again; %s takes a restart of the server", FILE, sections)
+            text = f"{FILE} is read again; {sections} takes a restart of the server"
         else:
-            logger.info("%s is read again, and at work", FILE)
+            text = f"{FILE} is read again, and at work"
+        self._events.event(EventName.SETTINGS_READ, text)
+
+    def _refuse(self, reason: str) -> None:
+        text = f"{reason}; the former settings stay at work"
+        self._events.event(EventName.SETTINGS_REFUSED, text, reason=reason)
 
 
 @contextlib.asynccontextmanager

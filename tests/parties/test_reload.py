@@ -19,6 +19,7 @@ from parties.local.children import free_ports
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.admin_listener import OperatorFiles, renew_operator
 from parties.service.database import database_url
+from parties.service.events import service_events
 from parties.service.exposed_run import with_admin_api
 from parties.service.identity import ServiceIdentity
 from parties.service.main import ServeOptions, serve_studies
@@ -176,7 +177,7 @@ async def test_a_hang_up_ends_a_server_whose_terminal_is_closed_and_no_other(
     async def apply(found: Settings) -> None:
         pass
 
-    async with reloading(LiveSettings(tmp_path), apply, ("admin",)):
+    async with reloading(LiveSettings(tmp_path, service_events()), apply, ("admin",)):
         if there:
             await log.after_reload("at work")
         else:
@@ -193,7 +194,7 @@ async def test_a_failure_of_the_system_ends_no_later_reload(tmp_path: Path, log:
         if failures:
             raise failures.pop()
 
-    async with reloading(LiveSettings(tmp_path), apply, ("admin",)):
+    async with reloading(LiveSettings(tmp_path, service_events()), apply, ("admin",)):
         for _ in range(2):
             await log.after_reload("the former settings stay at work")
         await log.after_reload("read again, and at work")

@@ -171,7 +171,7 @@ async def test_tidying_sweeps_by_the_settings_at_work(
     (tmp_path / FILE).write_text("[keep]\nresults_days = 0\n")
     run = tmp_path / "studies" / "stays" / "run"
     make_run(run)
-    settings = LiveSettings(tmp_path)
+    settings = LiveSettings(tmp_path, service_events())
 
     async def apply(found: Settings) -> None: ...
 

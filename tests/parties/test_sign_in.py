@@ -129,7 +129,7 @@ async def desk(three: Three, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[D
     async with identity_provider() as provider, aiohttp.ClientSession(cookie_jar=jar) as http:
         write_settings(folder, provider.issuer, port)
         made = Desk(three, provider, folder, f"https://localhost:{port}", http)
-        async with _admin_listening(service, folder, LiveSettings(folder)):
+        async with _admin_listening(service, folder, LiveSettings(folder, service.events)):
             yield made
 
 
