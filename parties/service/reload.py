@@ -28,8 +28,8 @@ logger = logging.getLogger("syncret.service")
 class LiveSettings:
     """Settings of the server in ``folder`` that are at work.
 
-    ``changed`` is set after every reload; its waiter clears it. Reloads are events of the bus ``events``. Raises ConfigError, StoreError where the settings
-    at the start are not valid.
+    ``changed`` is set after every reload; its waiter clears it. Reloads are events of the bus ``events``. Raises
+    ConfigError, StoreError where the settings at the start are not valid.
     """
 
     def __init__(self, folder: Path, events: Progress) -> None:
