@@ -49,6 +49,8 @@ def test_study_waits_here_for_approval_until_it_is_given_here() -> None:
     (notice,) = of_study(study(StudyState.PROPOSED))
     assert (notice.event, notice.fields["reason"]) == ("study.waits-here", "approval")
     assert notice.text == "stays waits for approval at alpha"
+    # Nobody asks for admission with the begin of a digest.
+    assert notice.fields["digest"] == DIGEST[:12] != DIGEST
     both = frozenset({"alpha", "beta"})
     assert of_study(study(StudyState.PROPOSED, approvals=both)) == []
 
