@@ -147,7 +147,7 @@ class Worker:
             try:
                 self._open_routes(ours)
                 async for event in child.events():
-                    self._on_event(event)
+                    self._on_event(event, child.pid)
                 self._on_exit(child, await child.wait())
             finally:
                 self._close_routes()
@@ -168,9 +168,9 @@ class Worker:
         for front in (self._mesh, self._ingest):
             front.routes.pop(self._name, None)
 
-    def _on_event(self, event: Mapping[str, object]) -> None:
+    def _on_event(self, event: Mapping[str, object], pid: int) -> None:
         name = event.get("event")
-        self._relay(event)
+        self._relay(event, pid)
         if name in (_REJECTED, _RECORD):
             return
         self.text = str(event.get("text"))
@@ -184,9 +184,9 @@ class Worker:
             self.state = StudyState.CLOSED
         self._on_change()
 
-    def _relay(self, event: Mapping[str, object]) -> None:
+    def _relay(self, event: Mapping[str, object], pid: int) -> None:
         """Passes an event of the process on; refused inputs and log records, which others cause, at a limited rate."""
-        found = relayed(event, self.study.run, self.process)
+        found = relayed(event, self.study.run, pid)
         if found is None:
             return
         if found.name in self._limits:

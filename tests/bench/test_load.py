@@ -30,6 +30,7 @@ def run(*arguments: str) -> dict[str, Any]:
 # Owners
 
 
+@pytest.mark.slow
 def test_load_owners_are_counted_once_beside_quick_garbage_and_nobody_else_is(
     tmp_path: Path,
 ) -> None:

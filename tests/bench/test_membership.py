@@ -58,6 +58,7 @@ def test_a_copied_table_is_found() -> None:
         assert found[smooth].auc > 0.6, smooth
 
 
+@pytest.mark.slow
 def test_a_table_of_others_finds_nobody() -> None:
     found = attacked(population(600, 4), population(MEMBERS, 1))
     for name, result in found.items():
@@ -66,6 +67,7 @@ def test_a_table_of_others_finds_nobody() -> None:
         assert result.found[0] < 0.08, name
 
 
+@pytest.mark.slow
 def test_a_table_with_some_members_in_it_is_between() -> None:
     members = population(MEMBERS, 1)
     mixed = pd.concat([population(MEMBERS, 4), members[:100]], ignore_index=True)

@@ -30,6 +30,7 @@ def test_secagg_prints_the_documented_json() -> None:
     assert all(row["implementation"] == "syncret" for row in rows)
 
 
+@pytest.mark.slow
 def test_secagg_adds_its_rounds_to_the_files_of_a_folder(tmp_path: Path) -> None:
     small = ["secagg", "--clients", "6", "--length", "50", "--output", str(tmp_path)]
     for more in (["--dropout", "0"], ["--dropout", "0.2", "--signed"], ["--dropout", "0"]):

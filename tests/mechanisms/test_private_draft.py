@@ -209,6 +209,7 @@ def test_a_table_of_categories_alone_has_no_private_draft(tmp_path: Path) -> Non
         private_draft(draft_domain(path))
 
 
+@pytest.mark.slow
 async def test_a_run_finds_bounds_and_heaps_by_noisy_counts_alone(tmp_path: Path) -> None:
     table, path, study = stays(3), tmp_path / "stays.csv", tmp_path / "stays.toml"
     study.write_text(draft_text_of(table, path))

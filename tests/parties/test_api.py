@@ -136,6 +136,7 @@ def test_draft_is_a_config_when_it_was_edited(tmp_path: Path, folders: Path) -> 
         drafted.to_dict()
 
 
+@pytest.mark.slow
 def test_synthesize_gives_a_table_with_the_types_of_the_one_it_was_given(run: syncret.Run) -> None:
     frame = people()
     for made in (run.table, run.sample(50)):

@@ -360,6 +360,7 @@ def changed(value: object) -> Iterator[object]:
         yield f"{value} or less"
 
 
+@pytest.mark.slow
 def test_every_part_of_a_report_fails_or_is_named(own: Path, tmp_path: Path) -> None:
     run = copy_run(own, tmp_path)
     path = run / REPORT

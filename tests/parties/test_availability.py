@@ -138,6 +138,7 @@ def test_a_full_disk_and_a_clock_that_is_off_fail_no_study(three: Cluster) -> No
     assert alpha.get("/status")["troubles"] == []
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_owners_send_is_told_and_they_come_again(
     three: Cluster,
 ) -> None:

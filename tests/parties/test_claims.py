@@ -191,14 +191,19 @@ def drawn(domain: Domain, codes: NDArray[np.int32]) -> tuple[ColumnValues, ...]:
     return column_values(domain, pd.DataFrame({"x": list(texts), "y": ["a"] * len(codes)}))
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[tuple[str, str, float, bool], Outcome]:
-    """408 tables: 17 kinds of bins, 6 shapes, 2 levels of noise, with and without missing values."""
+@pytest.fixture(scope="module", params=[3, pytest.param(1, marks=pytest.mark.slow)])
+def outcomes(request: pytest.FixtureRequest) -> dict[tuple[str, str, float, bool], Outcome]:
+    """408 tables: 17 kinds of bins, 6 shapes, 2 levels of noise, with and without missing values.
+
+    In short, every third of them.
+    """
     found = {}
     seeds = itertools.count(1)
     for missing, shape, sigma in itertools.product((False, True), SHAPES, (2.0, 30.0)):
         for kind, column in columns_of(missing):
             seed = next(seeds)
+            if seed % request.param:
+                continue
             rng = np.random.default_rng(seed)
             numbers = shape(rng)
             if isinstance(column, Integer | Moment):
@@ -208,11 +213,11 @@ def outcomes() -> dict[tuple[str, str, float, bool], Outcome]:
     return found
 
 
-def test_no_claim_on_408_columns_is_wrong(
+def test_no_claim_on_many_columns_is_wrong(
     outcomes: dict[tuple[str, str, float, bool], Outcome],
 ) -> None:
     """Each table's claims hold together in 95 % of runs; bounds that add up so many chances hold in all of these."""
-    assert len(outcomes) == 408
+    assert len(outcomes) >= 136
     wrong = {key: of.claim["wrong"] for key, of in outcomes.items() if of.claim["wrong"]}
     assert wrong == {}
 
@@ -227,7 +232,7 @@ def test_good_is_said_of_no_column_that_is_farther_away(
     """
     said = {key: of for key, of in outcomes.items() if of.said is not None}
     assert {kind for kind, *_ in said} >= {"log", "edges, any decimals", "private", "private, log"}
-    assert len(said) > 20
+    assert len(said) > 10
     for key, of in said.items():
         assert of.said is not None
         assert of.claim["true"]["off"] <= of.said, key

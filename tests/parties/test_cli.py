@@ -396,6 +396,7 @@ def wait_until_all_listen(config: Path) -> None:
                 time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     hosts = {name: config.parent.parent for name, config in small_hosts(tmp_path).items()}
     study = "study/small.toml"

@@ -198,6 +198,7 @@ def test_a_table_that_contradicts_a_constraint_is_refused_before_anything_is_sen
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 def test_without_constraints_rows_contradict_them(tmp_path: Path) -> None:
     """Control."""
     config_file(tmp_path, constraints="")
@@ -260,6 +261,7 @@ key = ["id"]
 """
 
 
+@pytest.mark.slow
 def test_rows_of_linked_sources_satisfy_constraints_that_no_owner_can_check(tmp_path: Path) -> None:
     config_file(tmp_path, run="rounds = 3", constraints=CONSTRAINTS + SOURCES)
     options = sources_files(tmp_path, link="key")
@@ -285,6 +287,7 @@ def test_rows_linked_by_order_are_not_left_out(tmp_path: Path) -> None:
         load_config(config)
 
 
+@pytest.mark.slow
 def test_measured_bins_have_the_zeros_of_their_constraints(tmp_path: Path) -> None:
     text = config_file(tmp_path).read_text()
     for bins in ("bins = 5", "bins = 7", "bins = 4"):

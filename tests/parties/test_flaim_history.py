@@ -115,7 +115,7 @@ async def events_of(process: asyncio.subprocess.Process) -> AsyncIterator[dict]:
         yield json.loads(line)
 
 
-@pytest.mark.parametrize("kill_after", [3, ROUNDS])
+@pytest.mark.parametrize("kill_after", [3, pytest.param(ROUNDS, marks=pytest.mark.slow)])
 async def test_server_killed_between_rounds_goes_on_after_the_last_one(
     certificates: dict[str, CertificateFiles], config: Config, tmp_path: Path, kill_after: int
 ) -> None:

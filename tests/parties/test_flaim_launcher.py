@@ -101,6 +101,7 @@ def test_flaim_leaves_the_run_folder_and_prints_only_json(tmp_path: Path) -> Non
     assert snapshot(out) == before
 
 
+@pytest.mark.slow
 def test_flaim_lets_clients_take_turns_by_default(tmp_path: Path) -> None:
     config, data = write_small(tmp_path, rounds=2)
     files = [str(config), "--data", str(data), "--out", str(tmp_path / "out")]
@@ -246,6 +247,7 @@ def test_flaim_simulates_in_one_process(tmp_path: Path, variant: str) -> None:
     assert none == (variant == "oracle")
 
 
+@pytest.mark.slow
 def test_simulation_and_processes_send_the_same_bytes(tmp_path: Path) -> None:
     """FedNaiveBayes' sums do not depend on chance, so that every message has its size in both."""
     reports = {}
@@ -271,6 +273,7 @@ def test_simulation_and_processes_send_the_same_bytes(tmp_path: Path) -> None:
     assert reports["processes"]["flaim"]["sums"] == reports["simulated"]["flaim"]["sums"]
 
 
+@pytest.mark.slow
 def test_server_and_clients_on_hosts_of_their_own(tmp_path: Path) -> None:
     """The operators' steps: certificates, one config for all, a server, and clients with tables of their own."""
     config, data = write_small(tmp_path)

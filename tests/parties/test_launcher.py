@@ -158,7 +158,11 @@ async def fail(child: Child) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+    ("number", "status"),
+    [
+        pytest.param(signal.SIGINT, 130, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, 143, id="sigterm", marks=pytest.mark.slow),
+    ],
 )
 def test_run_stops_everything_when_it_is_interrupted(
     tmp_path: Path, number: int, status: int

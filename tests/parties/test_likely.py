@@ -106,6 +106,7 @@ def test_likely_errors_have_their_coverage_on_generated_tables(measured: bool) -
     assert stats.binomtest(halved, len(pairs), SHARE, alternative="less").pvalue < ALARM
 
 
+@pytest.mark.slow
 def test_likely_errors_have_their_coverage_where_columns_alone_are_measured() -> None:
     """The columns of 40 tables of 500 rows at epsilon 0.3, whose noise is independent.
 

@@ -117,7 +117,7 @@ def test_more_rows_of_a_person_take_finer_samples_or_are_refused() -> None:
         make_plan(Study(config, workload))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     noise=st.sampled_from(NOISES),
     schedule=st.sampled_from(["fixed", "annealed"]),

@@ -147,6 +147,7 @@ def test_audit_passes_and_computes_the_values_anew(finished: Finished) -> None:
     assert report["synthetic_rows"] > 0
 
 
+@pytest.mark.slow
 def test_a_bundle_has_the_values_that_the_run_chose(finished: Finished, tmp_path: Path) -> None:
     out = tmp_path / "run.zip"
     made = CliRunner().invoke(cli, ["bundle", str(finished.run), "--out", str(out)])

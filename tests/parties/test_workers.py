@@ -214,6 +214,7 @@ async def test_what_a_process_reports_is_relayed_under_names_of_a_run_alone(scri
     first, second = script.events
     assert (first.name, second.name) == ("log", "rejected")
     process = first.fields["process"]
+    assert isinstance(process, int)
     assert first.fields == {"study": "stays", "process": process, "done": 3}
     assert second.fields == {
         **{"study": "stays", "process": process, "reason": "tls", "remote": "203.0.113.9"}

@@ -31,16 +31,25 @@ def tries(goal: str, *ways: str, modes: Sequence[str] = (MALICIOUS,)) -> list[Tr
 
 
 def test_attacks_says_what_was_wanted_what_it_got_and_what_the_others_saw() -> None:
-    result = CliRunner().invoke(robustness, ["attacks", "--json", "--goal", BURN])
+    """A study ends within its plan after a server left again and again."""
+    result = CliRunner().invoke(robustness, ["attacks", "--json", "--goal", "keep-from-ending"])
     document = json.loads(result.stdout)
     assert (result.exit_code, document["ok"], document["attacks"]) == (0, True, [])
-    found = {(t["way"], t["mode"]): t for t in document["goals"]}
+    assert [t["mode"] for t in document["goals"]] == [SEMI_HONEST, MALICIOUS]
+    for each in document["goals"]:
+        assert not each["reached"]
+        assert "9 charges" in each["got"]
+
+
+@pytest.mark.slow
+def test_no_budget_is_burnt_by_what_a_server_says_at_a_restart() -> None:
+    found = {(t.way, t.mode): t for t in tries(BURN, modes=(SEMI_HONEST, MALICIOUS))}
     assert len(found) == 8
-    assert not any(t["reached"] for t in found.values())
-    assert all("0 and 0 entries more" in t["got"] for t in found.values())
-    assert all("then all 2 rounds" in t["got"] for t in found.values())
-    assert "says that it has charged 60" in found["within", MALICIOUS]["seen"]
-    assert "in all; the plan has" in found["above", MALICIOUS]["seen"]
+    assert not any(t.reached for t in found.values())
+    assert all("0 and 0 entries more" in t.got for t in found.values())
+    assert all("then all 2 rounds" in t.got for t in found.values())
+    assert "says that it has charged 60" in found["within", MALICIOUS].seen
+    assert "in all; the plan has" in found["above", MALICIOUS].seen
 
 
 def test_charges_adopted_on_ones_word_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +63,13 @@ def test_charges_adopted_on_ones_word_are_seen(monkeypatch: pytest.MonkeyPatch) 
     assert not found.as_it_should_be
 
 
-@pytest.mark.parametrize("way", GOALS[PICK].ways)
+@pytest.mark.parametrize(
+    "way",
+    [
+        way if way == "leaves" else pytest.param(way, marks=pytest.mark.slow)
+        for way in GOALS[PICK].ways
+    ],
+)
 def test_a_choice_is_drawn_once_whatever_a_server_says_after_it_saw_it(way: str) -> None:
     (found,) = tries(PICK, way)
     assert not found.reached, found
@@ -87,9 +102,10 @@ def test_a_lead_that_changes_a_kept_model_keeps_a_study_from_ending_where_follow
 
 
 def test_what_was_learnt_first_is_what_the_others_get() -> None:
-    assert not any(t.reached for t in tries("learn-first", modes=(SEMI_HONEST, MALICIOUS)))
+    assert not any(t.reached for t in tries("learn-first"))
 
 
+@pytest.mark.slow
 def test_an_owner_is_excluded_by_none_but_who_says_that_it_has_nothing_of_it() -> None:
     found = {t.way: t for t in tries(EXCLUDE)}
     assert [way for way, t in found.items() if t.reached] == ["never-arrived"]
@@ -109,6 +125,7 @@ def test_a_round_that_is_counted_without_somebody_keeps_a_study_from_ending(
     assert "the study does not end" in found.got
 
 
+@pytest.mark.slow
 def test_no_honest_server_is_named_for_what_another_did() -> None:
     found = tries("blame-an-honest-server")
     assert not any(t.reached for t in found), found
@@ -141,12 +158,6 @@ def test_products_without_masks_are_seen_in_a_view(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(base, "zero", bare)
     assert link(SEMI_HONEST).reached
-
-
-def test_a_study_ends_within_its_plan_after_a_server_left_again_and_again() -> None:
-    (found,) = tries("keep-from-ending")
-    assert not found.reached, found
-    assert "9 charges" in found.got
 
 
 def test_a_goal_that_is_reached_where_it_should_not_is_told() -> None:

@@ -489,12 +489,12 @@ def rounds_of(
     begun = False
     entries: list[TranscriptEntry] = []
     number = -1
-    for entry in attempt.entries:
+    for place, entry in enumerate(attempt.entries):
         if entry.is_note(ROUND.what):
             if begun:
                 yield number, entries, plan
             number, entries, begun = entry.number("round"), [], True
-            charged = _next_charge(attempt, entry)
+            charged = _next_charge(attempt.entries[place + 1 :])
             plan = _advanced(plan, number, charged, f"round {number} of server {attempt.pid}")
         elif entry.kind == "ledger" and begun:
             require(
@@ -529,12 +529,12 @@ def schedule_at(attempt: TranscriptAttempt, terms: RunTerms) -> Schedule:
     return plan
 
 
-def _next_charge(attempt: TranscriptAttempt, start: TranscriptEntry) -> Event | None:
-    for entry in attempt.entries:
-        if entry.line > start.line and entry.is_note(ROUND.what):
+def _next_charge(entries: Sequence[TranscriptEntry]) -> Event | None:
+    """Returns what is charged first in the round that these entries begin with."""
+    for entry in entries:
+        if entry.is_note(ROUND.what):
             return None
-        charged = entry.kind == "ledger" or entry.is_note(REPEATED.what)
-        if entry.line > start.line and charged:
+        if entry.kind == "ledger" or entry.is_note(REPEATED.what):
             return event_of(entry)
     return None
 

@@ -62,6 +62,7 @@ def test_least_noise_meets_its_epsilon_closely(rate: float, steps: int) -> None:
         epsilon_of(1.0, 1.5, 1, 1e-5)
 
 
+@pytest.mark.slow
 def test_clipped_sums_are_those_of_every_examples_own_gradient() -> None:
     weights = networks.discriminator(LAYOUT, jax.random.key(1))
     codes = jnp.asarray(small_table().train[:20])
@@ -201,6 +202,7 @@ def test_frequencies_are_charged_beside_the_training() -> None:
         least_noise(1.0, 0.003, 10, 1e-5, rho=5.0)
 
 
+@pytest.mark.slow
 def test_training_with_conditions_charges_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[float, ...]] = []
     noisy = conditions.noisy_shares
@@ -338,6 +340,7 @@ def test_the_density_is_low_where_rows_are_unlike() -> None:
     assert kde_nll(twice, twice[:5]) is None
 
 
+@pytest.mark.slow
 def test_command_adds_to_its_file_and_runs_nothing_twice(
     small: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

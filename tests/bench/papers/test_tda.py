@@ -113,6 +113,7 @@ def test_normalisation_leaves_padding_out(narrow: None) -> None:
     np.testing.assert_allclose(moments[1][0], hidden.var(axis=0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fedmix_is_mixup_to_the_first_order(narrow: None) -> None:
     """The difference from mixup itself falls with lambda squared: by about 4 where lambda is halved."""
     rng = np.random.default_rng(0)
@@ -151,6 +152,7 @@ def test_mashed_rows_are_means() -> None:
     assert means.sum() * 5 <= x.sum()
 
 
+@pytest.mark.slow
 def test_silos_learn_together_and_a_strong_tie_holds_them(narrow: None) -> None:
     table = load("clinical")
     first = table.train.labels == 0
@@ -262,6 +264,7 @@ def test_fed_gan_noises_nothing_and_sends_both_networks(
     _gan("fed-gan", None, _JUDGE + _MAKER)
 
 
+@pytest.mark.slow
 def test_dp_fed_gan_has_each_silos_noise_for_all_its_rounds_and_sends_a_gradient(
     short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
