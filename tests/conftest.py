@@ -6,11 +6,13 @@ Nothing is written in this user's own places: budgets and registers go to a fold
 """
 
 import atexit
+import fcntl
 import gc
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # A shell's background jobs are started with SIGINT ignored, and tests' processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Lets one worker collect first: the others read the bytecode of tests that it has written."""
+    with (session.config.rootpath / "pyproject.toml").open() as shared:
+        try:
+            fcntl.flock(shared, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fcntl.flock(shared, fcntl.LOCK_SH)
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
