@@ -169,7 +169,7 @@ def test_a_renewed_certificate_is_told_to_the_others_and_shown_before_it_ends(
     """Nobody compares words, since the key stays; 20 days are few, and every place says so."""
     beta, others = three.serves[1], (three.serves[0], three.serves[2])
     key = key_of(beta)
-    assert not beta.get("/status")["troubles"]
+    beta.until(lambda s: not s["troubles"], "nothing amiss")
     beta.command("certs", "renew", "server", "--days", "20")
     for serve in (beta, *others):
         serve.until(
@@ -179,6 +179,7 @@ def test_a_renewed_certificate_is_told_to_the_others_and_shown_before_it_ends(
         serve.until(lambda s: all(p["there"] for p in s["peers"]), "all there")
         assert ServiceIdentity.load(serve.folder).former_key(key) is None
     assert key_of(beta) == key
+    beta.until(lambda s: len(s["troubles"]) == 1, "that certificate alone")
     status = beta.get("/status")
     (said,) = status["troubles"]
     assert re.fullmatch(
@@ -186,7 +187,9 @@ def test_a_renewed_certificate_is_told_to_the_others_and_shown_before_it_ends(
         said,
     )
     assert said in " ".join(beta.command("study", "list").split())
-    assert "renews it there" in others[0].get("/status")["troubles"][0]
+    others[0].until(
+        lambda s: any("renews it there" in trouble for trouble in s["troubles"]), "what to do"
+    )
     page = render(
         "_studies.html",
         **overview_values(status, {"studies": status.get("studies", []), "total": 0}),
