@@ -179,6 +179,7 @@ def test_trial_of_another_algorithm_names_its_command(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_tda_without_privacy_says_so_everywhere(tmp_path: Path) -> None:
     run = start(tmp_path, "--by", "ward", table='privacy = "none"', clients=3)
     # --by and --clients do not go together.

@@ -95,6 +95,7 @@ def false_alarms(rng: np.random.Generator, shared: int = 0) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_compare_has_the_false_alarms_that_it_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a false-alarm rate of 0.1 instead of 1e-6, and any excess enough.
 

@@ -175,9 +175,7 @@ SLOW_RUNS = 1000
 NOISES: tuple[NoiseKind, ...] = ("discrete-gaussian", "distributed")
 
 
-@pytest.mark.parametrize(
-    ("adversary", "noise"), [*((pid, "discrete-gaussian") for pid in range(3)), (1, "distributed")]
-)
+@pytest.mark.parametrize(("adversary", "noise"), [(0, "discrete-gaussian"), (1, "distributed")])
 def test_view_does_not_tell_neighbouring_tables_apart(adversary: int, noise: NoiseKind) -> None:
     assert advantage(views(adversary, FAST_RUNS, noise)) <= limit(FAST_RUNS, noise)
 
