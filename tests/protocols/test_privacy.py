@@ -255,6 +255,9 @@ COMPOSED = {
     "discrete_gaussian-sum",
     "measure_box_muller",
     "measure_discrete",
+    "errors_of_bits",
+    "errors_of_bits with a verifier",
+    "truncate with a verifier",
 }
 
 
@@ -268,6 +271,14 @@ def test_view_is_uniform(name: str, party: int) -> None:
     program, opened = PROTOCOLS[name]
     runs = RUNS // 2 if name in COMPOSED else RUNS
     assert find_leak(bits_received(program, party, opened=opened, runs=runs)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("party", [0, 1, 2])
+@pytest.mark.parametrize("name", sorted(COMPOSED))
+def test_view_is_uniform_in_many_runs(name: str, party: int) -> None:
+    program, opened = PROTOCOLS[name]
+    assert find_leak(bits_received(program, party, opened=opened, runs=4 * RUNS)) is None
 
 
 @pytest.mark.parametrize("party", [0, 1, 2])

@@ -489,12 +489,12 @@ def rounds_of(
     begun = False
     entries: list[TranscriptEntry] = []
     number = -1
-    for place, entry in enumerate(attempt.entries):
+    for at, entry in enumerate(attempt.entries):
         if entry.is_note(ROUND.what):
             if begun:
                 yield number, entries, plan
             number, entries, begun = entry.number("round"), [], True
-            charged = _next_charge(attempt.entries[place + 1 :])
+            charged = _next_charge(attempt.entries[at + 1 :])
             plan = _advanced(plan, number, charged, f"round {number} of server {attempt.pid}")
         elif entry.kind == "ledger" and begun:
             require(
