@@ -23,8 +23,6 @@ UNUSED = ("*flight*", "*s3*", "libarrow_python.so", "libarrow_python.so.*.*")
 """Parts of pyarrow: clients of Flight and of S3, and second and third copies of a library, in wheels without links."""
 OPTIONAL = ("distributed", "flwr")
 """Packages of extras that no image has."""
-SERVER = ("matplotlib", "mpyc", "numba", "pandas", "prometheus_client", "pyparsing", "rich")
-"""Packages of the extra `server`, which an owner's image does not have."""
 LATE = ("openpyxl", "psycopg", "pyarrow.feather", "pyarrow.parquet", "sqlalchemy.dialects")
 """Packages of tables and databases, which Syncret imports when it needs them."""
 
@@ -83,9 +81,12 @@ def main() -> None:
     site = Path(sysconfig.get_path("purelib"))
     leave_out(site)
     strip(site)
+    # Syncret itself says what an owner's image does not have.
+    from parties.foundation.process import SERVER_PACKAGES
+
     a_server = importlib.util.find_spec("numba") is not None
     late = {name.partition(".")[0] for name in LATE}
-    import_all({*OPTIONAL, *late, *(() if a_server else SERVER)})
+    import_all({*OPTIONAL, *late, *(() if a_server else SERVER_PACKAGES)})
 
 
 if __name__ == "__main__":

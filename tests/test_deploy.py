@@ -93,7 +93,7 @@ def test_images_and_wheels_have_no_bench_and_extras_of_servers_and_owners_alone(
         text = path.read_text()
         assert not re.search(r"^COPY.*bench", text, re.MULTILINE)
         extras += re.findall(r"'\.\[([\w,]+)\]'", text)
-    assert extras == [pack.OWNER, "server,sql,oidc"]
+    assert extras == [pack.OWNER, "server,sql,oidc,traces"]
     assert set(pack.IMAGES.split(",")) >= {name for found in extras for name in found.split(",")}
     assert "bench" not in pack.PACKAGES
     assert set(pack.PACKAGES) == set(slim.OURS)

@@ -22,6 +22,7 @@ from parties.foundation.errors import OutsideKeyError, StoreError
 from parties.foundation.report_limit import ReportLimit
 from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
+from parties.observability.traces import check_tracing
 from parties.service import admin_listener
 from parties.service.access import Access, Passes
 from parties.service.admin_listener import (
@@ -70,7 +71,7 @@ async def serve_studies(
 ) -> None:
     """Runs the service of ``identity`` until it is cancelled; its studies stop with it and continue at its next start.
 
-    Raises ConfigError, CertificateError, StoreError.
+    Raises ConfigError, CertificateError, StoreError, ExtraMissing.
     """
     check_valid(identity)
     await _hold_key(identity, progress)
@@ -88,6 +89,8 @@ async def serve_studies(
             listen=(options.mesh, options.ingest),
         )
         settings = LiveSettings(folder, service.events)
+        service.traces = settings.current.traces.endpoint
+        check_tracing(service.traces)
         async with (
             service,
             _admin_listening(service, folder, settings),

@@ -190,11 +190,18 @@ def normalised_fingerprint(fingerprint: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TracesSection:
-    """[traces]: endpoint for traces (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces; None: no traces."""
+    """[traces]: endpoint for traces (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces; None: no traces.
+
+    A service has the traces of its studies' processes sent there.
+    """
 
     endpoint: str | None = None
 
     def __post_init__(self) -> None:
+        # Processes have it on their command lines.
+        at = "@" in (self.endpoint or "")
+        text = "has a user in it; expected a URL without one, and OTEL_EXPORTER_OTLP_HEADERS for credentials"
+        check(not at, "traces.endpoint", text)
         ok = self.endpoint is None or _ENDPOINT.fullmatch(self.endpoint)
         check(
             bool(ok),

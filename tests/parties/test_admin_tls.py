@@ -298,6 +298,7 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path, board: RunSta
         ("admin = 3", "admin: is no table"),
         ('[traces]\nendpoint = "collector:4318"', "traces.endpoint: is 'collector:4318'"),
         ("[traces]\nendpoint = true", "traces.endpoint: is True"),
+        ('[traces]\nendpoint = "http://a:b@[::1]"', "traces.endpoint: has a user in it"),
         ("[trace]", "trace: is unknown"),
     ],
 )
