@@ -157,6 +157,7 @@ async def _admin_listening(
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
     path, passes = folder / SOCKET_NAME, Passes()
     service.four_eyes.required = settings.current.admin.four_eyes
+    service.four_eyes.people = settings.current.admin.persons
     network = _ServiceNetwork(service, folder, passes)
     # The console sends its readers' requests by the socket, with passes of this process.
     app = service_application(service, Access(passes=passes), network.rejected)
@@ -198,17 +199,17 @@ class _ServiceNetwork:
             self._folder, admin, self.rejected, bound=None if bound is None else bound.socket
         )
         eyes, opened = self._service.four_eyes, contextlib.AsyncExitStack()
-        former = eyes.required
+        former, people = eyes.required, eyes.people
         # While both listen, the stricter rule is the one of both.
-        eyes.required = former or admin.four_eyes
+        eyes.required, eyes.people = former or admin.four_eyes, people + admin.persons
         try:
             if found:
                 opened = await self._started(admin, found[0])
         except BaseException:
-            eyes.required = former
+            eyes.required, eyes.people = former, people
             raise
         await self.close()
-        eyes.required = admin.four_eyes
+        eyes.required, eyes.people = admin.four_eyes, admin.persons
         self._open, self._address = opened, admin.address
         self._listening = found[0] if found else None
 
