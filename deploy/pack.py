@@ -29,7 +29,7 @@ PACKAGES = ("protocols", "secagg", "mechanisms", "parties")
 BUILD = ("setuptools", "wheel")
 """Wheels that building Syncret's own takes, in pip's isolated environment."""
 OWNER = "tables,sql"
-IMAGES = f"server,oidc,{OWNER}"
+IMAGES = f"server,oidc,traces,{OWNER}"
 """Extras of an owner's image, file and bundle, and of both images."""
 HOW_TO = """Syncret for data owners, with all that it needs. No network is asked, and no package of the system changes.
 

@@ -19,27 +19,30 @@ from pathlib import Path
 
 OURS = ("protocols", "secagg", "mechanisms", "parties")
 SOURCES = {".a", ".c", ".cc", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx"}
-UNUSED = ("*flight*", "*s3*", "libarrow_python.so", "libarrow_python.so.*.*")
-"""Parts of pyarrow: clients of Flight and of S3, and second and third copies of a library, in wheels without links."""
+UNUSED = {
+    "pyarrow": ("*flight*", "*s3*", "libarrow_python.so", "libarrow_python.so.*.*"),
+    "PIL": ("_avif.*",),
+    "pillow.libs": ("libavif*",),
+}
+"""Files by folder: clients of Flight and of S3, and second and third copies of a library, in wheels without links; what
+reads and writes AVIF pictures."""
 OPTIONAL = ("distributed", "flwr")
 """Packages of extras that no image has."""
-SERVER = ("matplotlib", "mpyc", "numba", "pandas", "prometheus_client", "pyparsing", "rich")
-"""Packages of the extra `server`, which an owner's image does not have."""
 LATE = ("openpyxl", "psycopg", "pyarrow.feather", "pyarrow.parquet", "sqlalchemy.dialects")
 """Packages of tables and databases, which Syncret imports when it needs them."""
 
 
 def leave_out(site: Path) -> None:
-    """Deletes tests, compiled ones too (numpy's _simd is for its own), sources, and the unused parts of pyarrow."""
-    for folder in [path for path in site.rglob("tests") if path.is_dir()]:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Deletes tests, compiled ones too (numpy's _simd is for its own), sources, and what is ``UNUSED``."""
+    for tests in [path for path in site.rglob("tests") if path.is_dir()]:
+        shutil.rmtree(tests, ignore_errors=True)
     for path in site.rglob("*"):
         if path.is_file() and (
             path.suffix in SOURCES or path.match("*_tests.*") or path.match("_simd.*")
         ):
             path.unlink()
-    for pattern in UNUSED:
-        for path in (site / "pyarrow").glob(pattern):
+    for folder, patterns in UNUSED.items():
+        for path in [path for pattern in patterns for path in (site / folder).glob(pattern)]:
             path.unlink()
 
 
@@ -83,9 +86,12 @@ def main() -> None:
     site = Path(sysconfig.get_path("purelib"))
     leave_out(site)
     strip(site)
+    # Syncret itself says what an owner's image does not have.
+    from parties.foundation.process import SERVER_PACKAGES
+
     a_server = importlib.util.find_spec("numba") is not None
     late = {name.partition(".")[0] for name in LATE}
-    import_all({*OPTIONAL, *late, *(() if a_server else SERVER)})
+    import_all({*OPTIONAL, *late, *(() if a_server else SERVER_PACKAGES)})
 
 
 if __name__ == "__main__":

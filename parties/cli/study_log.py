@@ -1,5 +1,6 @@
 """Commands `study log` and `study check-log`: the signed log of a service's operators, and its check elsewhere."""
 
+import datetime
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,18 @@ def _entry_text(entry: dict[str, Any]) -> str:
     return f"{entry['number']}  {at}{actor}  {entry['event']}" + "".join(f", {s}" for s in said)
 
 
+def _time(_: click.Context, __: click.Parameter, value: str | None) -> datetime.datetime | None:
+    """Returns the time in a text. Raises BadParameter."""
+    if value is None:
+        return None
+    try:
+        found = datetime.datetime.fromisoformat(value)
+    except ValueError as error:
+        text = f"is {value!r}; expected a time such as 2026-11-28 or 2026-11-28T09:30Z"
+        raise click.BadParameter(text) from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
+
+
 @click.command(
     "check-log",
     short_help="Verify an exported operators' log.",
@@ -82,15 +95,27 @@ def _entry_text(entry: dict[str, Any]) -> str:
     help="The public file of the server, as its operator has handed it over.",
 )
 @click.option("--earlier", type=_PATH, default=None, help="An earlier export, to be continued.")
+@click.option(
+    "--begun-by",
+    metavar="TIME",
+    callback=_time,
+    default=None,
+    help="A time by which the log has to have begun, such as 2026-11-28 or 2026-11-28T09:30Z; without a zone in UTC.",
+)
 @common_options
 def check_log_command(
-    file: Path, server: Path | None, earlier: Path | None, *, as_json: bool
+    file: Path,
+    server: Path | None,
+    earlier: Path | None,
+    *,
+    begun_by: datetime.datetime | None,
+    as_json: bool,
 ) -> None:
     """Verify the FILE that `study log --export` has made, without the service: order, hashes, signatures and the seal.
 
     Found are entries that were changed, left out, swapped or cut off. Give --server, or compare the words of the key
-    with the server's operator: anybody can make a log with a key of their own. Entries that were deleted in the
-    service before the export are found with --earlier alone.
+    with the server's operator: anybody can make a log with a key of their own. Entries that were deleted
+    in the service before the export are found with --earlier, and a log that was begun anew with --begun-by.
     """
     from parties.service.identity import ServerFile
     from parties.service.operators_log import check_log, read_lines
@@ -99,6 +124,7 @@ def check_log_command(
         read_lines(file),
         server=None if server is None else ServerFile.load(server),
         earlier=None if earlier is None else read_lines(earlier),
+        begun_by=begun_by,
     )
     if as_json:
         print_json(
@@ -107,6 +133,7 @@ def check_log_command(
                 "entries": len(found.entries),
                 "keys": list(found.keys),
                 "head": found.head,
+                "begun": found.begun,
                 "sealed": found.sealed,
                 "pinned": server is not None,
             }
@@ -114,7 +141,8 @@ def check_log_command(
         return
     print_lines(
         [
-            f"{file}: {len(found.entries)} entries of {found.server.name}, whole and in order, sealed {found.sealed}",
+            f"{file}: {len(found.entries)} entries of {found.server.name}, whole and in order, begun "
+            f"{found.begun}, sealed {found.sealed}",
             *([] if server is not None else fingerprint_lines(found.keys[-1])),
         ]
     )

@@ -42,6 +42,7 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--channel", type=int, required=True, help="Descriptor that connections come in over."
 )
+@click.option("--traces", metavar="URL", default=None, help="Where traces of steps go.")
 @register_option
 @log_option
 @common_options
@@ -50,6 +51,7 @@ def worker(
     pid: int | None,
     directory: Path,
     channel: int,
+    traces: str | None,
     register: Path | None,
     log: JsonLog | None,
     as_json: bool,
@@ -81,6 +83,7 @@ def worker(
                 orders=command_handlers(supervision.cancel, asked),
                 asked=asked,
                 log=log,
+                traces=traces,
             )
         finally:
             inlets.close()

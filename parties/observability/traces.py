@@ -1,13 +1,14 @@
 """Traces of a run's steps by OpenTelemetry: one trace for each process, a span for each step, by OTLP over HTTP.
 
-Tracing is off unless settings.toml of the server has [traces] with an endpoint; the exporter's standard variables
-(OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE) then apply. An unreachable collector costs the run nothing:
-spans are sent from a thread, and dropped if there are too many. Spans hold no secret: attributes are names, rounds,
-sizes and numbers, and the class of an error. Source: OpenTelemetry's specification of traces;
+Tracing is off unless settings.toml of the server, or of its service, has [traces] with an endpoint; the exporter's
+standard variables (OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE) then apply. An unreachable collector
+costs the run nothing: spans are sent from a thread, and dropped if there are too many. Spans hold no secret: attributes
+are names, rounds, sizes and numbers, and the class of an error. Source: OpenTelemetry's specification of traces;
 https://opentelemetry.io/docs/specs/otlp/.
 """
 
 import contextlib
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,11 +18,24 @@ from parties.foundation.version import version
 from parties.observability.events import StepTracer, no_tracing
 from parties.observability.status import RunInfo, RunStatus
 
-EXTRA = "traces"
+EXTRA, _KEY = "traces", "traces.endpoint"
 _TIMEOUT_S = 5.0
 """Timeout in seconds for a batch to the collector, and for all remaining spans at the end."""
 _MAX_WAITING = 1 << 14
 _PREFIX = "syncret."
+
+
+def check_tracing(endpoint: str | None) -> None:
+    """Raises ExtraMissing if there is an endpoint, and OpenTelemetry is not installed."""
+    if endpoint is None:
+        return
+    for name in ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"):
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise ExtraMissing(_KEY, name, extra=EXTRA)
 
 
 def trace_steps(board: RunStatus, endpoint: str | None) -> AbstractContextManager[StepTracer]:
@@ -42,7 +56,7 @@ def _tracing(board: RunStatus, endpoint: str) -> Iterator[StepTracer]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
-        raise ExtraMissing("traces.endpoint", str(error.name), extra=EXTRA) from error
+        raise ExtraMissing(_KEY, str(error.name), extra=EXTRA) from error
 
     provider = TracerProvider(
         resource=Resource.create(_resource(board.about)), shutdown_on_exit=False

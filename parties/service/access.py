@@ -33,6 +33,8 @@ from parties.observability.events import OnRejection, Rejection
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PASS_HEADER = "Syncret-Pass"
+ACTOR = "operator "
+"""Start of an actor's name in the event log, before the subject."""
 READ_METHODS = ("GET", "HEAD")
 _PEER_CREDENTIALS = struct.Struct("3i")
 _CONSOLE = "/console/"
@@ -73,7 +75,7 @@ class Principal:
     @property
     def actor(self) -> str:
         """Name in the event log."""
-        return f"operator {self.subject}".rstrip()
+        return f"{ACTOR}{self.subject}".rstrip()
 
 
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)

@@ -9,7 +9,9 @@ became of it, and no answer says whether a name is taken.
 Strangers may ask, so everything is bounded: connections by address before TLS (``AdmissionDesk.take``), bytes and time
 of a request, and requests that wait, in total and by address. Where the total is reached, the address with most
 requests loses its latest one. Requests that nobody asks about again expire. A key has one name. Where a study's
-configuration lists its owners, or their keys, nobody else may ask. Nothing here is secret.
+configuration lists its owners, or their keys, nobody else may ask, and all others get the same answer: it says neither
+whether a name is listed nor anything of a key. Known limit: where names alone are listed, a request that is taken says
+that its name is one of them. Nothing here is secret.
 """
 
 import asyncio
@@ -377,8 +379,9 @@ class AdmissionDesk:
         except (ConfigError, StoreError):
             what = "the server cannot read the study at present"
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, what, "another try later")
-        if problem := unlisted_problem(listed, asked.name, asked.key):
-            return _error(HTTPStatus.FORBIDDEN, problem, "an owner of the study's configuration")
+        if unlisted_problem(listed, asked.name, asked.key):
+            what = "the study does not list this name with this key"
+            return _error(HTTPStatus.FORBIDDEN, what, "an owner of the study's configuration")
         return await self._decision(study, asked, bytes(text), remote=request.remote or "")
 
     async def _owners_of(self, study: StudyRecord) -> Mapping[str, str]:

@@ -42,11 +42,17 @@ def command_handlers(cancel: Callable[[], object], asked: Asking) -> CommandHand
 
 @contextlib.asynccontextmanager
 async def with_admin_api(
-    board: RunStatus, folder: Path, orders: CommandHandlers, *, tls: CertificateFiles | None = None
+    board: RunStatus,
+    folder: Path,
+    orders: CommandHandlers,
+    *,
+    tls: CertificateFiles | None = None,
+    traces: str | None = None,
 ) -> AsyncIterator[StepTracer]:
     """Serves the admin API of ``folder`` while the block runs: at the admin socket and, by its settings, over HTTPS.
 
-    Yields the tracer of the run's steps, which is for the bus of its events. The status has the ends of the
+    Yields the tracer of the run's steps, which is for the bus of its events; it sends them to ``traces``, which is of
+    the service's settings, or where the folder's own settings say. The status has the ends of the
     certificates of ``tls``, and of the admin API.
 
     Raises StoreError if another process answers there, or the folder is not writable; ConfigError, CertificateError,
@@ -74,7 +80,7 @@ async def with_admin_api(
         # The console sends its readers' requests by the socket, with passes of this process.
         local = partial(run_application, board, orders, Access(passes=passes))
         stack.enter_context(admin_thread(local, listening))
-        tracer = stack.enter_context(trace_steps(board, settings.current.traces.endpoint))
+        tracer = stack.enter_context(trace_steps(board, traces or settings.current.traces.endpoint))
         beating = asyncio.create_task(_heartbeat(board))
         stack.callback(beating.cancel)
         await stack.enter_async_context(reloading(settings, apply, ("admin", "keep")))

@@ -1,5 +1,7 @@
 """Four eyes: two approvers of this server approve a study, and neither has proposed it. All values here are public.
 
+A person may have several subjects, such as a certificate and a sign-in: the settings say which, and they count as one.
+
 A first approval is an event of the log, and holds for a week, or until the study fails. The log decides; ``first``
 repeats it for statuses, which need no database.
 """
@@ -8,6 +10,7 @@ import asyncio
 import datetime
 
 from parties.foundation.errors import PartyError
+from parties.service.access import ACTOR
 from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
 from parties.service.studies import StudyEvent, StudyRecord, StudyState, utc_now
@@ -25,11 +28,13 @@ class FourEyes:
     """First approvals of ``studies``; nothing is ``required`` unless the settings say so.
 
     Attributes:
+        people: Groups of subjects that are one person's each.
         first: Actors of first approvals that wait for a second one, by digest.
     """
 
     def __init__(self, studies: KnownStudies) -> None:
         self.required = False
+        self.people: tuple[frozenset[str], ...] = ()
         self.first: dict[str, str] = {}
         self._studies = studies
 
@@ -44,21 +49,32 @@ class FourEyes:
     async def is_second(self, study: StudyRecord, actor: str) -> bool:
         """Returns true if ``actor`` completes the approval; otherwise this is the first one, and it is recorded.
 
-        Raises ApprovalRefused for the one that has proposed the study; StoreError.
+        Raises ApprovalRefused for the person that has proposed the study, and for the one of the first approval where
+        it comes by another of its subjects; StoreError.
         """
         proposers, firsts = await self._history(study)
-        if actor in proposers:
+        if any(self._is_one_person(actor, proposer) for proposer in proposers):
             raise ApprovalRefused(
                 f"{actor} has proposed this study; expected two other approvers, by admin.four_eyes of settings.toml"
             )
-        if any(first != actor for first in firsts):
+        if any(not self._is_one_person(actor, first) for first in firsts):
             return True
+        if firsts and actor not in firsts:
+            raise ApprovalRefused(
+                f"{actor} is the person who has approved this study first, as {firsts[-1]}; expected another approver, "
+                "by admin.people of settings.toml"
+            )
         self.first[study.digest] = actor
         if not firsts:
             await self._studies.note(
                 StudyEvent(utc_now(), study.digest, actor, EventName.STUDY_APPROVED_FIRST)
             )
         return False
+
+    def _is_one_person(self, actor: str, other: str) -> bool:
+        """Returns true for two actors of one person."""
+        subjects = {each.removeprefix(ACTOR) for each in (actor, other)}
+        return len(subjects) == 1 or any(subjects <= person for person in self.people)
 
     async def _history(self, study: StudyRecord) -> tuple[set[str], list[str]]:
         """Returns who has proposed the study here, and who has approved it first since it has failed."""

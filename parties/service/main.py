@@ -22,6 +22,7 @@ from parties.foundation.errors import OutsideKeyError, StoreError
 from parties.foundation.report_limit import ReportLimit
 from parties.observability.events import FieldValue, Progress
 from parties.observability.systemd import watchdog
+from parties.observability.traces import check_tracing
 from parties.service import admin_listener
 from parties.service.access import Access, Passes
 from parties.service.admin_listener import (
@@ -70,7 +71,7 @@ async def serve_studies(
 ) -> None:
     """Runs the service of ``identity`` until it is cancelled; its studies stop with it and continue at its next start.
 
-    Raises ConfigError, CertificateError, StoreError.
+    Raises ConfigError, CertificateError, StoreError, ExtraMissing.
     """
     check_valid(identity)
     await _hold_key(identity, progress)
@@ -88,6 +89,8 @@ async def serve_studies(
             listen=(options.mesh, options.ingest),
         )
         settings = LiveSettings(folder, service.events)
+        service.traces = settings.current.traces.endpoint
+        check_tracing(service.traces)
         async with (
             service,
             _admin_listening(service, folder, settings),
@@ -154,6 +157,7 @@ async def _admin_listening(
     """Serves the operator's socket, and the HTTPS port of the settings, while the block runs."""
     path, passes = folder / SOCKET_NAME, Passes()
     service.four_eyes.required = settings.current.admin.four_eyes
+    service.four_eyes.people = settings.current.admin.persons
     network = _ServiceNetwork(service, folder, passes)
     # The console sends its readers' requests by the socket, with passes of this process.
     app = service_application(service, Access(passes=passes), network.rejected)
@@ -195,17 +199,17 @@ class _ServiceNetwork:
             self._folder, admin, self.rejected, bound=None if bound is None else bound.socket
         )
         eyes, opened = self._service.four_eyes, contextlib.AsyncExitStack()
-        former = eyes.required
+        former, people = eyes.required, eyes.people
         # While both listen, the stricter rule is the one of both.
-        eyes.required = former or admin.four_eyes
+        eyes.required, eyes.people = former or admin.four_eyes, people + admin.persons
         try:
             if found:
                 opened = await self._started(admin, found[0])
         except BaseException:
-            eyes.required = former
+            eyes.required, eyes.people = former, people
             raise
         await self.close()
-        eyes.required = admin.four_eyes
+        eyes.required, eyes.people = admin.four_eyes, admin.persons
         self._open, self._address = opened, admin.address
         self._listening = found[0] if found else None
 

@@ -10,9 +10,10 @@ Where the server's key was replaced, a line ``log.key`` has the announcements th
 (`parties.service.rotation`), so that each key of a log vouches for the next. The last line of an export is a seal: the
 number of entries, the hash of the last one, and a signature.
 
-Known limits: whoever has the server's key can write another log. Entries that are deleted from the end of the database
-before an export are missing in it without a trace, except where an earlier export is at hand (``check_log``'s
-``earlier``) or the service's own log, which names each entry's event.
+Known limits: whoever has the server's key can write another log. A service whose database is emptied begins another
+log, which is whole by itself: it is found by the time of its beginning (``check_log``'s ``begun_by``). Entries that are
+deleted from the end of the database before an export are missing in it without a trace, except where an earlier export
+is at hand (``check_log``'s ``earlier``) or the service's own log, which names each entry's event.
 """
 
 import base64
@@ -159,14 +160,24 @@ class CheckedLog:
     head: str
     sealed: str
 
+    @property
+    def begun(self) -> str:
+        """Time of the first entry, in UTC."""
+        return _shown(self.entries[0].get("at"))
+
 
 def check_log(
-    lines: Iterable[str], *, server: ServerFile | None = None, earlier: Iterable[str] | None = None
+    lines: Iterable[str],
+    *,
+    server: ServerFile | None = None,
+    earlier: Iterable[str] | None = None,
+    begun_by: datetime.datetime | None = None,
 ) -> CheckedLog:
     """Returns the content of an exported log.
 
     ``server`` is the server as its operator has handed it over: its key has to be among those of the log. ``earlier``
-    is an earlier export, which this one has to continue. Raises LogInvalid, which names the line.
+    is an earlier export, which this one has to continue. ``begun_by`` is the time by which its first entry has to be
+    there. Raises LogInvalid, which names the line.
     """
     checker, found = _Checker(), []
     for number, line in enumerate(lines, 1):
@@ -183,9 +194,25 @@ def check_log(
         )
     if earlier is not None:
         _check_continues(found, [line.removesuffix("\n") for line in earlier])
-    return CheckedLog(
+    log = CheckedLog(
         checker.server, tuple(checker.entries), tuple(checker.keys), checker.head, checker.sealed
     )
+    if begun_by is not None:
+        _check_begun(log.begun, begun_by)
+    return log
+
+
+def _check_begun(begun: str, by: datetime.datetime) -> None:
+    """Raises LogInvalid unless ``begun``, the time of a first entry, is ``by`` or before."""
+    try:
+        in_time = datetime.datetime.fromisoformat(begun) <= by
+    except (ValueError, TypeError):
+        in_time = False
+    if not in_time:
+        raise LogInvalid(
+            f"line 1: the log begins at {begun}; expected one that has begun by {by.isoformat()}: earlier entries "
+            "are missing, or the service has recorded nothing before"
+        )
 
 
 def _check_continues(found: list[str], earlier: list[str]) -> None:

@@ -72,6 +72,7 @@ class Service:
         certificates: Ends of its certificates.
         deliveries: Source of the states of its notifications (`parties.service.notify`), as JSON values.
         four_eyes: First approvals, where two are required.
+        traces: Endpoint for traces of the studies' processes, as [traces] has it; None: no traces.
         collection: Collections of finished studies' whole results.
     """
 
@@ -97,6 +98,7 @@ class Service:
         self.started_at = time.time()
         self._register = register
         self._listen = listen
+        self.traces: str | None = None
         self._deletion = SecretDeletion(self.studies, identity.pid, register)
         self._reconciliation = Reconciliation(
             identity,
@@ -241,6 +243,7 @@ class Service:
             clocks=lambda: self.clocks,
             on_change=self.studies.changes.touch,
             events=self.events,
+            traces=self.traces,
         )
 
     def recent(self) -> list[StudyRecord]:

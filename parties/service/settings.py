@@ -115,6 +115,8 @@ class AdminSection:
             client is an approver; with it, one that it lacks is a viewer.
         oidc: Identity provider for browsers without a certificate; None: certificates alone.
         four_eyes: Two approvers have to approve a study here, and neither may have proposed it.
+        people: Subjects of each person who has several, such as a certificate's name and ``oidc:`` with a subject of
+            the identity provider. For ``four_eyes`` they are one.
         ca: PEM file with the issuers of these certificates, or with the certificates themselves.
 
     File names are relative to the server's folder; `syncret certs operator` makes the files.
@@ -128,6 +130,7 @@ class AdminSection:
     ca: str = "admin/operators.pem"
     roles: tuple[tuple[str, Role], ...] | None = None
     four_eyes: bool = False
+    people: tuple[tuple[str, tuple[str, ...]], ...] = ()
     oidc: OidcSection | None = None
 
     def __post_init__(self) -> None:
@@ -150,9 +153,20 @@ class AdminSection:
                 "admin.oidc.subject_claim",
                 f"is {claim!r}, which a person can change; expected sub, or oid, where four eyes are required",
             )
+        seen: dict[str, str] = {}
+        for person, subjects in self.people:
+            for subject in subjects:
+                text = f"has {subject!r}, as {seen.get(subject)} has; expected each subject once"
+                check(subject not in seen, f"admin.people.{person}", text)
+                seen[subject] = person
         for name in _FINGERPRINTS:
             for one in getattr(self, name):
                 _check_fingerprint(f"admin.{name}", one)
+
+    @property
+    def persons(self) -> tuple[frozenset[str], ...]:
+        """Subjects of each person in ``people``."""
+        return tuple(frozenset(subjects) for _, subjects in self.people)
 
     def access(self) -> Access:
         """Returns the access to the admin API."""
@@ -190,11 +204,18 @@ def normalised_fingerprint(fingerprint: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TracesSection:
-    """[traces]: endpoint for traces (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces; None: no traces."""
+    """[traces]: endpoint for traces (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces; None: no traces.
+
+    A service has the traces of its studies' processes sent there.
+    """
 
     endpoint: str | None = None
 
     def __post_init__(self) -> None:
+        # Processes have it on their command lines.
+        at = "@" in (self.endpoint or "")
+        text = "has a user in it; expected a URL without one, and OTEL_EXPORTER_OTLP_HEADERS for credentials"
+        check(not at, "traces.endpoint", text)
         ok = self.endpoint is None or _ENDPOINT.fullmatch(self.endpoint)
         check(
             bool(ok),
@@ -301,6 +322,8 @@ def settings_of(document: Mapping[str, object]) -> Settings:
             check(texts, f"admin.{key}", f"is {value!r}; expected a list of fingerprints")
         elif key == "roles":
             admin[key] = tuple(_roles(value, "admin.roles").items())
+        elif key == "people":
+            admin[key] = _people(value)
         elif key == "oidc":
             admin[key] = _oidc(value)
         elif key == "four_eyes":
@@ -341,6 +364,17 @@ def _roles(value: object, key: str) -> dict[str, Role]:
     for name, role in table.items():
         check(role in names, f"{key}.{name}", f"is {role!r}; expected {' or '.join(names)}")
     return {str(name): Role(role) for name, role in table.items()}
+
+
+def _people(value: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Returns [admin.people]. Raises ConfigError."""
+    wanted = 'expected their subjects, such as anna = ["anna", "oidc:8f2a"]'
+    check(isinstance(value, Mapping), "admin.people", f"is no table; {wanted}")
+    table = value if isinstance(value, Mapping) else {}
+    for name, subjects in table.items():
+        texts = isinstance(subjects, list) and all(isinstance(one, str) and one for one in subjects)
+        check(texts, f"admin.people.{name}", f"is {subjects!r}; {wanted}")
+    return tuple((str(name), tuple(subjects)) for name, subjects in table.items())
 
 
 def _oidc(value: object) -> OidcSection:

@@ -56,7 +56,8 @@ STEADY_S = 5.0
 class Worker:
     """Supervisor of a study's process in ``folder``; calls ``on_change`` after every change.
 
-    The process's events, refused inputs among them, go to the bus ``events``.
+    ``traces`` is where the process sends traces of its steps. Its events, refused inputs among them, go to the bus
+    ``events``.
 
     Attributes:
         state: WAITING, RUNNING or CLOSED.
@@ -78,6 +79,7 @@ class Worker:
         clocks: Callable[[], Clocks],
         on_change: Callable[[], None],
         events: Progress,
+        traces: str | None = None,
     ) -> None:
         self.study = study
         self.folder = folder
@@ -91,6 +93,7 @@ class Worker:
         self._name = name
         self._pid = pid
         self._register = register
+        self._traces = traces
         self._mesh, self._ingest = routers
         self._clocks = clocks
         self._on_change = on_change
@@ -158,7 +161,9 @@ class Worker:
         register = [] if self._register is None else ["--register", str(self._register)]
         where = [str(self.folder.config), "--dir", str(self.folder.work)]
         log = ["--log-format", "json"]
-        return ["internal", "worker", *where, "--channel", str(channel), *log, *pid, *register]
+        traces = [] if self._traces is None else ["--traces", self._traces]
+        more = [*log, *pid, *register, *traces]
+        return ["internal", "worker", *where, "--channel", str(channel), *more]
 
     def _open_routes(self, channel: socket.socket) -> None:
         for kind, front in ((MESH, self._mesh), (INGEST, self._ingest)):
@@ -263,10 +268,11 @@ async def run_study(
     orders: CommandHandlers,
     asked: Asking,
     log: JsonLog | None = None,
+    traces: str | None = None,
 ) -> None:
     """Runs server ``pid`` of DistAIM, or (None) a federation's, until the study is finished, and writes the report.
 
-    Serves the admin socket in ``directory`` meanwhile (`parties.service.exposed_run`). Raises as
+    Serves the admin socket in ``directory`` meanwhile, and sends ``traces`` (`parties.service.exposed_run`). Raises as
     `parties.mpc.server.run_mpc_server` and `parties.federation.server.run_federated_server`.
     """
     about = RunInfo.of_federation(config) if pid is None else RunInfo.of_server(config, pid)
@@ -274,7 +280,7 @@ async def run_study(
     if log is not None:
         log.records = JsonLines()
     tls = config.require_tls(pid, None if pid is not None else config.require_federation().server)
-    async with with_admin_api(board, directory, orders, tls=tls) as tracer:
+    async with with_admin_api(board, directory, orders, tls=tls, traces=traces) as tracer:
         progress = progress.also(tracer=tracer)
         if pid is None:
             served = served_method(config.federation_section)

@@ -228,24 +228,26 @@ async def test_four_eyes_are_never_weaker_while_settings_change(
     settings(tmp_path, operator(tmp_path))
     network = service_network(tmp_path)
     eyes, admin = network._service.four_eyes, load_settings(tmp_path).admin
+    before, after = frozenset({"anna", "oidc:1"}), frozenset({"berta", "oidc:2"})
     started, seen, full = network._started, list[bool](), True
 
     async def start(admin: AdminSection, listening: AdminListener) -> Any:
-        seen.append(eyes.required)
+        seen.append(eyes.required and eyes.people == (before, after))
         if full:
             listening.socket.close()
             raise OSError("no descriptors are left")
         return await started(admin, listening)
 
     monkeypatch.setattr(network, "_started", start)
-    eyes.required = former
+    eyes.required, eyes.people = former, (before,)
+    changed = replace(admin, four_eyes=new, people=(("berta", ("berta", "oidc:2")),))
     with pytest.raises(OSError, match="descriptors"):
-        await network.apply(replace(admin, four_eyes=new))
-    assert eyes.required is former
+        await network.apply(changed)
+    assert (eyes.required, eyes.people) == (former, (before,))
     full = False
-    await network.apply(replace(admin, four_eyes=new))
+    await network.apply(changed)
     await network.close()
-    assert (seen, eyes.required) == ([True, True], new)
+    assert (seen, eyes.required, eyes.people) == ([True, True], new, (after,))
 
 
 async def test_nothing_listens_where_no_settings_ask_for_it(
@@ -298,6 +300,7 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path, board: RunSta
         ("admin = 3", "admin: is no table"),
         ('[traces]\nendpoint = "collector:4318"', "traces.endpoint: is 'collector:4318'"),
         ("[traces]\nendpoint = true", "traces.endpoint: is True"),
+        ('[traces]\nendpoint = "http://a:b@[::1]"', "traces.endpoint: has a user in it"),
         ("[trace]", "trace: is unknown"),
     ],
 )

@@ -178,7 +178,7 @@ async def test_an_owner_is_admitted_and_a_refusal_or_the_end_is_final(hub: Hub) 
 async def test_nobody_asks_that_the_study_does_not_list(hub: Hub) -> None:
     """A flood of names costs the server nothing that it keeps."""
     for number in range(20):
-        with pytest.raises(NotAdmitted, match="no owner called"):
+        with pytest.raises(NotAdmitted, match="does not list this name with this key"):
             await hub.ask(f"stranger-{number}", wait_s=30)
     assert await hub.desk.all(hub.record) == ()
     assert not (hub.studies.folder(hub.record).path / "admission").exists()
@@ -187,14 +187,21 @@ async def test_nobody_asks_that_the_study_does_not_list(hub: Hub) -> None:
 async def test_with_listed_keys_nobody_asks_with_another_one(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An owner cannot be crowded out, and the authority has no false one to admit."""
+    """An owner cannot be crowded out, and the authority has no false one to admit; all refusals are the same."""
     north, _ = make_admission_request("north", hub.config.digest(), keys=hub.folder / "north")
     listed = {"north": north.key, "south": "5" * 64, "west": "7" * 64}
     monkeypatch.setattr("parties.service.admission.listed_owners", lambda config: listed)
     with pytest.raises(NotYet, match="the request waits at hub"):
         await hub.ask("north")
-    with pytest.raises(NotAdmitted, match="another key of 'north'"):
-        await hub.ask("north", keys="thief", wait_s=30)
+    said = set()
+    for name, keys in (("north", "thief"), ("east", "thief"), ("east", "north")):
+        with pytest.raises(NotAdmitted) as refused:
+            await hub.ask(name, keys=keys, wait_s=30)
+        said.add(str(refused.value))
+    # No answer tells a stranger which owners there are, or anything of their keys.
+    (answer,) = said
+    assert "does not list this name with this key" in answer
+    assert "north" not in answer
     (waiting,) = await hub.desk.all(hub.record)
     assert waiting.request == north
 

@@ -1,7 +1,9 @@
 """The signed log of a service's operators: whole as exported, and every change of it is found at its line."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,24 @@ def test_entries_deleted_from_the_end_of_the_database_are_found_by_an_earlier_ex
         check_log(export(repository), earlier=earlier)
 
 
+def test_log_that_begins_anew_in_an_emptied_database_is_found_by_its_beginning(
+    repository: StudyRepository, identity: ServiceIdentity
+) -> None:
+    before = utc_now()
+    approve(repository, 1)
+    after = utc_now() + timedelta(milliseconds=1)
+    assert check_log(export(repository), begun_by=after).begun <= after.isoformat()
+    with pytest.raises(LogInvalid, match=r"line 1: the log begins at 2\S*; expected .* begun by 2"):
+        check_log(export(repository), begun_by=before - timedelta(milliseconds=1))
+    time.sleep(0.01)
+    with opened(identity) as other, other._transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM operators_log")
+    approve(repository, 2)
+    assert len(check_log(export(repository), server=identity.own).entries) == 2
+    with pytest.raises(LogInvalid, match="earlier entries are missing"):
+        check_log(export(repository), begun_by=after)
+
+
 def test_earlier_export_has_entries_and_is_the_earlier_one(repository: StudyRepository) -> None:
     """An empty file in its place, or the two exchanged, would prove nothing."""
     approve(repository, 1)
@@ -290,6 +310,12 @@ def test_check_log_is_a_command_that_needs_no_service(
     said = json.loads(done.stdout)
     assert (said["server"], said["entries"], said["pinned"]) == ("alpha", 2, True)
     assert ServerFile.load(server).key == said["keys"][0]
+    assert CliRunner().invoke(cli, [*arguments, "--begun-by", "2999-01-01"]).exit_code == 0
+    late = CliRunner().invoke(cli, [*arguments, "--begun-by", "2000-01-01T00:00Z"])
+    assert isinstance(late.exception, LogInvalid)
+    assert said["begun"][:4] in str(late.exception)
+    unclear = CliRunner().invoke(cli, [*arguments, "--begun-by", "yesterday"])
+    assert "expected a time such as" in unclear.output
     file.write_text("".join(f"{line}\n" for line in lines[:-1]))
     failed = CliRunner().invoke(cli, arguments)
     assert failed.exception is not None

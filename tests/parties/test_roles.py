@@ -144,6 +144,34 @@ async def test_four_eyes_are_two_approvers_of_whom_none_has_proposed(three: Thre
     assert await approve("berta") is StudyState.APPROVED
 
 
+async def test_a_certificate_and_a_sign_in_of_one_person_are_two_eyes(
+    three: Three, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.toml").write_text(
+        '[admin]\nfour_eyes = true\n[admin.people]\nanna = ["anna", "oidc:8f2a", "root"]\n'
+    )
+    alpha = three.services[0]
+    alpha.four_eyes.required = True
+    alpha.four_eyes.people = load_settings(tmp_path).admin.persons
+    digest = (await alpha.propose(await three.proposal("stays"), "operator carl")).digest
+
+    async def approve(study: str, subject: str) -> StudyState:
+        return (await alpha.approve(study, Principal(subject, APPROVER).actor)).state
+
+    assert [await approve(digest, "anna"), await approve(digest, "anna")] == [
+        StudyState.PROPOSED
+    ] * 2
+    for other in ("oidc:8f2a", "root"):
+        with pytest.raises(ApprovalRefused, match="approved this study first, as operator anna"):
+            await approve(digest, other)
+    assert alpha.studies[digest].state is StudyState.PROPOSED
+    assert await approve(digest, "oidc:77") is StudyState.APPROVED
+    # Nor does who has proposed it approve it by another subject.
+    other = (await alpha.propose(await three.proposal("visits"), "operator oidc:8f2a")).digest
+    with pytest.raises(ApprovalRefused, match="anna has proposed this study"):
+        await approve(other, "anna")
+
+
 async def test_a_first_approval_counts_for_a_week(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +251,9 @@ async def test_a_certificate_has_the_role_of_its_name(tmp_path: Path) -> None:
         ('[admin.roles]\nanna = "boss"', "admin.roles.anna"),
         ('[admin]\nroles = "approver"', "admin.roles"),
         ('[admin]\nfour_eyes = "yes"', "admin.four_eyes"),
+        ('[admin]\npeople = "anna"', "admin.people"),
+        ('[admin.people]\nanna = "oidc:1"', "admin.people.anna"),
+        ('[admin.people]\nanna = ["a", "oidc:1"]\nberta = ["oidc:1"]', "admin.people.berta"),
     ],
 )
 def test_settings_of_roles_that_are_none_are_refused(tmp_path: Path, text: str, key: str) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -17,13 +20,22 @@ from parties.config import CertificateFiles
 from parties.foundation.errors import ExtraMissing
 from parties.local.children import free_ports
 from parties.mpc.server import run_mpc_server
+from parties.observability.clocks import Clocks
 from parties.observability.events import Progress, no_tracing
 from parties.observability.status import RunInfo, RunStatus
 from parties.observability.traces import trace_steps
+from parties.service import workers
+from parties.service.database import database_url
+from parties.service.events import service_events
 from parties.service.exposed_run import with_admin_api
+from parties.service.identity import ServiceIdentity
+from parties.service.main import ServeOptions, serve_studies
 from parties.service.run_api import CommandHandlers
+from parties.service.studies import DISTAIM
+from tests.parties import serving
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
+from tests.until import until
 
 
 class Collector:
@@ -155,7 +167,7 @@ def test_nothing_is_traced_without_an_endpoint(board: RunStatus) -> None:
 def test_without_opentelemetry_it_is_said_what_to_install(
     board: RunStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with (
         pytest.raises(
             ExtraMissing, match=r"traces.endpoint needs opentelemetry.*syncret\[traces\]"
@@ -200,3 +212,79 @@ async def test_a_run_is_traced_step_by_step_and_sends_what_it_sent(
         assert sum(one.get("syncret.sent_bytes") or 0 for one in own) == cost["sent_bytes"]
     (run,) = [span for span in collector.spans if span.name.startswith("run ")]
     assert attributes(run) == {"syncret.phase": "finished"}
+
+
+def settings(folder: Path, endpoint: str) -> None:
+    (folder / "settings.toml").write_text(f'[traces]\nendpoint = "{endpoint}"\n')
+
+
+async def test_a_studys_process_has_the_endpoint_of_its_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[Sequence[str]] = []
+
+    def start(name: str, arguments: Sequence[str], **_: object) -> None:
+        commands.append(arguments)
+        raise OSError("no process")
+
+    monkeypatch.setattr(workers.Child, "start", start)
+    folder: Any = Namespace(log=tmp_path / "log", config=tmp_path / "c.toml", work=tmp_path / "run")
+    study: Any = Namespace(run="stays", kind=DISTAIM, digest="d" * 64)
+    fronts: Any = (Namespace(routes={}), Namespace(routes={}))
+    worker = workers.Worker(
+        study,
+        folder,
+        name="stays.study.invalid",
+        pid=0,
+        register=None,
+        routers=fronts,
+        clocks=lambda: Clocks(0, {}, known=True),
+        on_change=lambda: None,
+        events=service_events(),
+        traces="http://[::1]:4318/v1/traces",
+    )
+    async with asyncio.timeout(20):
+        while not commands:  # noqa: ASYNC110  # What it waits for sets no event.
+            await asyncio.sleep(0.01)
+    await worker.stop()
+    assert list(commands[0][-2:]) == ["--traces", "http://[::1]:4318/v1/traces"]
+
+
+async def test_a_service_whose_traces_could_not_be_sent_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("opentelemetry.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    folder = serving.make_identities(tmp_path)[0]
+    settings(folder, "http://127.0.0.1:4318/v1/traces")
+    options = ServeOptions(database_url(folder), 1, tmp_path / "register.sqlite")
+    with pytest.raises(ExtraMissing, match=r"traces.endpoint needs opentelemetry.*traces\]"):
+        await asyncio.wait_for(serve_studies(ServiceIdentity.load(folder), options, Progress()), 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_studies_of_a_service_are_traced_as_its_settings_say(
+    tmp_path: Path, collector: Collector
+) -> None:
+    """One of three services has [traces]: that of beta."""
+    with serving.cluster(tmp_path) as three:
+        beta = three.serves[1]
+        beta.end()
+        settings(beta.folder, collector.endpoint)
+        beta.start()
+        beta.until(lambda status: all(peer["there"] for peer in status["peers"]), "all there")
+        three.approve(three.propose("traced"))
+        three.submit_when_running("traced")
+        names = lambda: {span.name for span in collector.spans}  # noqa: E731
+        until(lambda: "run traced" in names(), f"the trace's end in {names()}")
+    assert {"select", "measure"} <= names()
+    resources = [one.resource for request in collector.requests for one in request.resource_spans]
+    instances = {
+        one.value.string_value
+        for resource in resources
+        for one in resource.attributes
+        if one.key == "service.instance.id"
+    }
+    assert len(instances) == 1
