@@ -584,13 +584,23 @@ def _marks(column: Integer | Real) -> list[int]:
 
 
 def _free_starts(column: Integer | Real, low: int, high: int) -> list[int]:
-    """Returns the starts of the public grid's cells."""
+    """Returns the starts of the public grid's cells; those of an earlier run's grid if its histogram has as many."""
+    starts = _grid_starts(column, low, high, counters=True)
+    known = 0 if column.private is None else len(column.private.histogram)
+    if known not in (0, len(starts)):
+        before = _grid_starts(column, low, high, counters=False)
+        return before if known == len(before) else starts
+    return starts
+
+
+def _grid_starts(column: Integer | Real, low: int, high: int, *, counters: bool) -> list[int]:
     if isinstance(column, Integer):
-        return number_starts(0, low, high)
+        return number_starts(0, low, high, counters=counters)
     if column.digits is None:
-        return number_starts(column.places, low, high)
-    ends = (at_place(end, column.digits) for end in (low, high))
-    starts = {place_of(start, column.digits) for start in number_starts(column.places, *ends)}
+        return number_starts(column.places, low, high, counters=counters)
+    least, most = (at_place(end, column.digits) for end in (low, high))
+    grid = number_starts(column.places, least, most, counters=counters)
+    starts = {place_of(start, column.digits) for start in grid}
     # The next number behind a mark is one digit away, and not one unit.
     return sorted({*starts, *(mark + 1 for mark in _marks(column) if low <= mark < high)})
 

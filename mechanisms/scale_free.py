@@ -2,9 +2,9 @@
 
 No grid depends on a table. Numbers have cells by sign and exponent, in the preferred steps of ISO 3: 40 to a decade
 where quantities of daily life lie, 20 and 10 elsewhere. Cells are alike in width up to 250, since whole numbers there
-are often ages, scores and measures, and years from 1900 to 2100 are cells of their own. Zero, powers of ten and numbers
-that mark a missing value are cells of themselves. Dates have cells by the calendar: months, years and centuries, and
-``DATE_MARKS`` as days.
+are often ages, scores and measures, and years from 1900 to 2100 are cells of their own. Zero, powers of ten, whole
+numbers where counters end (255, 256) and numbers that mark a missing value are cells of themselves. Dates have cells by
+the calendar: months, years and centuries, and ``DATE_MARKS`` as days.
 
 All values here are public. Representation: whole numbers of a unit (10^-decimals, days), alike on every machine.
 Source: the steps are those of ISO 3, series R40. Limits: whole numbers up to ``LARGEST_WHOLE`` either side of zero,
@@ -32,6 +32,8 @@ STEPS = (
 EVEN, BELOW_ZERO = 250, 50
 """Last numbers in cells alike in width, above zero and below it (whole numbers alone)."""
 YEARS = (1900, 2100)
+COUNTER_BITS = (8, 9, 10, 12, 15, 16)
+"""Sizes of counters: rows heap up at their last number, and at the first beyond it (whole numbers alone)."""
 MARKS = frozenset({*SENTINELS, 998, 9998, 999_999, 9_999_999, 99_999_999, 999_999_999, -98, -998})
 """Numbers that mark something else, and are cells of themselves."""
 _POWERS = range(7)
@@ -51,12 +53,17 @@ Before and after the second pair the offsets of places differ from those in file
 """
 
 
-def number_starts(places: int, low: int, high: int) -> list[int]:
-    """Returns the starts of the fine cells of the numbers low .. high, multiples of 10^-``places``, ascending."""
+def number_starts(places: int, low: int, high: int, *, counters: bool = True) -> list[int]:
+    """Returns the starts of the fine cells of the numbers low .. high, multiples of 10^-``places``, ascending.
+
+    ``counters`` is False for the grid of runs with messages before version 19.
+    """
     unit = 10**places
     above = {*_even(unit, EVEN), *_proportional(unit, EVEN * unit, high, every=_FINE_STEPS)}
     if places == 0:
         above |= set(range(YEARS[0], YEARS[1] + 2))
+        bits = COUNTER_BITS if counters else ()
+        above |= {2**size + step for size in bits for step in (-1, 0, 1)}
     below = {*_proportional(unit, 1, -low, every=_FEW_STEPS)}
     below |= {step * unit for step in range(1, BELOW_ZERO + 2)} if places == 0 else set()
     # The cell of the numbers -last .. -first is the mirror image of first .. last.

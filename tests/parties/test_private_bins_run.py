@@ -70,7 +70,7 @@ def test_audit_passes_and_computes_the_bins_anew(finished: Path) -> None:
     assert min(report["communication"]["server_sent_bytes_by_step"]["count.recode"]) > 0
 
 
-@pytest.mark.parametrize("wire", AUDITED_WIRES[:-1])
+@pytest.mark.parametrize("wire", [wire for wire in AUDITED_WIRES if wire < 18])
 def test_audit_accuses_no_server_of_a_version_that_chose_other_cells(
     wire: int, finished: Path, certificates: Certificates, tmp_path: Path
 ) -> None:

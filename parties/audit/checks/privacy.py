@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
+from mechanisms.columns import Categorical
+from mechanisms.domain import Domain
 from mechanisms.events import Event, ExponentialEvent, event_to_dict
 from mechanisms.workload import Workload
 from parties.audit.checks import identity
@@ -51,8 +53,8 @@ from protocols.ring import R32
 from protocols.select_spec import chosen_index
 from protocols.steps import CHOICE, COMPARISONS, COUNTS, MEASURE, SELECT
 
-_CELLS_SINCE = 18
-"""Version of messages since which noisy counts choose the cells that they choose now."""
+_BINS_SINCE, _VALUES_SINCE = 18, 19
+"""Versions of messages since which noisy counts choose the cells that they choose now: between bounds, and without."""
 
 _Charge: TypeAlias = tuple[int, str, str, float, str]
 """A charge as it is compared: round, step, event, cost, and the name of the opening."""
@@ -101,7 +103,7 @@ def terms_of(evidence: Evidence) -> RunTerms:
         terms = RunTerms(config, study.workload, make_plan(study), first_workload(config))
         if terms.first is None:
             return terms
-        _require_same_cells(evidence)
+        _require_same_cells(evidence, config.domain)
         return _resolved(evidence, terms)
     except ConfigError as error:
         raise CheckFailure(
@@ -109,12 +111,14 @@ def terms_of(evidence: Evidence) -> RunTerms:
         ) from error
 
 
-def _require_same_cells(evidence: Evidence) -> None:
+def _require_same_cells(evidence: Evidence, domain: Domain) -> None:
     """Raises CheckFailure for a run whose program made a column's cells of noisy counts by another rule."""
+    private = [c.private for c in domain.columns if not isinstance(c, Categorical) and c.private]
+    since = _VALUES_SINCE if any(each.free for each in private) else _BINS_SINCE
     attempts = [attempt for one in evidence.transcripts for attempt in one.attempts]
     for attempt in [attempt for attempt in attempts if attempt.releases] or attempts:
         found = attempt.opening.number("wire")
-        if found < _CELLS_SINCE:
+        if found < since:
             raise CheckFailure(
                 f"server {attempt.pid}'s transcript has messages of version {found}, in which noisy counts chose"
                 " other cells of a column: audit it with the version that wrote it"
