@@ -4,11 +4,14 @@ Nothing here is secret; see `bench.papers.utility.runs`. Sums are those that Sec
 (tests/parties/test_flaim_simulation.py), so that a sweep need not run it; bytes are the overhead benchmark's matter.
 """
 
+from functools import partial
+
 import numpy as np
 
+from bench.methods.fresh import first_sums
 from bench.methods.paper_fit import flaim_estimator
 from bench.methods.problem import Outcome, Problem
-from bench.methods.settings import Settings
+from bench.methods.settings import FRESH, Settings
 from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.flaim_settings import FlaimSettings
 from parties.local.flaim_simulation import simulate
@@ -42,8 +45,16 @@ async def run_flaim(settings: Settings, posed: Problem, rng: np.random.Generator
     tables = [codes[partition.rows_of(client)] for client in range(partition.clients)]
     how = flaim_settings(settings)
     estimator = flaim_estimator(settings, posed.workload, how, rows=len(codes), rng=rng)
+    first = partial(
+        first_sums, tables=tables, workload=posed.workload, how=how, random_bytes=rng.bytes
+    )
     outcome = await simulate(
-        tables, posed.workload, how, seed=int(rng.integers(2**62)), estimator=estimator
+        tables,
+        posed.workload,
+        how,
+        seed=int(rng.integers(2**62)),
+        estimator=estimator,
+        first=first if settings.first == FRESH else None,
     )
     result, judged = outcome.result, (outcome.model, estimator.potentials)
     return Outcome(outcome.model, outcome.total, result.rounds_done, judged, result.single_choosers)

@@ -4,10 +4,10 @@ Nothing here is secret; see `bench.papers.utility.runs`.
 
 DistAIM without MPC is AIM's loop on a backend that holds the counts in the clear and lets clients arrive as the servers
 do: a client takes part in each round with the rate of participation, is counted from its first round on, and those of
-round 1 are counted in the initial measurements already (FLAIM paper, Algorithm 3); with `first` fresh each initial
-measurement is of its own draw of clients, as in the authors' code. tests/parties/test_same_choices.py shows that the
-choice on shares is the same for the same seeds. Only central AIM takes a domain with private bins; its workload is of
-the domain's `stand_in`.
+round 1 are counted in the initial measurements already (FLAIM paper, Algorithm 3); with `first` once these are of
+another draw of clients, as in the authors' code, with fresh each of its own. tests/parties/test_same_choices.py shows
+that the choice on shares is the same for the same seeds. Only central AIM takes a domain with private bins; its
+workload is of the domain's `stand_in`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from bench.methods.fresh import FreshFirst
 from bench.methods.mpc import run_distaim
 from bench.methods.paper_fit import aim_estimator, judged
 from bench.methods.problem import Outcome, Problem
-from bench.methods.settings import FRESH, Settings
+from bench.methods.settings import KEPT, ONCE, Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta
 from mechanisms.aim import Measurement, run_aim
 from mechanisms.annealing import CENTRAL_ROUNDS, AnnealedPlan
@@ -48,7 +48,7 @@ async def run_method(settings: Settings, posed: Problem, rng: np.random.Generato
         arrivals = {0: (1, count_marginals(codes, workload))}
     else:
         workload, history = posed.workload, []
-        if settings.first == FRESH:
+        if settings.first != KEPT:
             fresh = _fresh_first(settings, posed, plan, ledger, rng)
             return await _run_aim(settings, posed, workload, plan, fresh, history)
         arrivals = arrival_counts(workload, posed.dataset.train, _owners(posed), settings, rng)
@@ -84,11 +84,12 @@ def _fresh_first(
             pass
         return count_marginals(codes[comes[partition.owners]], workload)
 
+    of_all = draw() if settings.first == ONCE else None
     return FreshFirst(
         workload,
         plan,
         arrivals=arrival_counts(workload, codes, partition, settings, rng),
-        draw=draw,
+        draw=draw if of_all is None else lambda: of_all,
         expected=max(1, round(settings.participation * partition.clients)),
         ledger=ledger,
         random_bytes=rng.bytes,

@@ -31,7 +31,7 @@ FLAIM_METHODS = ("naive", "oracle", "private", "random", "naivebayes")
 PUBLIC, ESTIMATED = "public", "estimated"
 SUM, ANY = "sum", "any"
 CLIENTS, SERVER = "clients", "server"
-KEPT, FRESH = "kept", "fresh"
+KEPT, ONCE, FRESH = "kept", "once", "fresh"
 OURS, PAPER, STOPPING = "ours", "paper", "stopping"
 ESTIMATORS = (OURS, PAPER, STOPPING)
 METHODS = ("aim", "distaim", *FLAIM_METHODS)
@@ -47,9 +47,10 @@ class Settings:
     `beta` is for the partition label-skew, `skew` for the table synthfs. `tau` and `combine` None are as the method has
     them; others make Figure 2's ablations. `sizes` is FLAIM's: public, as in the paper, or estimated, its default
     elsewhere. As in the authors' code: `settles` any (annealed FLAIM becomes finer once a single query has settled),
-    `drawn` server (random: the server draws one query for all clients of a round), `first` fresh (distaim: each initial
-    one-way marginal is of clients drawn for it alone), `estimator` paper; stopping is ours until the loss is that of
-    noise (`bench.methods.paper_fit`). `rule` is the error that AIM expects a measurement to leave; by another than the
+    `drawn` server (random: the server draws one query for all clients of a round), `first` fresh (FLAIM: each initial
+    one-way marginal is of clients drawn for it alone; possible for distaim, too) and once (distaim: all are of one draw
+    of clients, apart from that of round 1), `estimator` paper; stopping is ours until the loss is that of noise
+    (`bench.methods.paper_fit`). `rule` is the error that AIM expects a measurement to leave; by another than the
     papers' the budget is a study's, and divided likewise (`parties.mpc.planning.budget`). `rounds` is ignored when
     `annealed`.
     `mpc` is for distaim: with it the three servers and the owners run as processes; without, the same loop on counts
@@ -97,7 +98,7 @@ class Settings:
             ("estimator", self.estimator, ESTIMATORS),
             ("settles", self.settles, (SUM, ANY)),
             ("drawn", self.drawn, (CLIENTS, SERVER)),
-            ("first", self.first, (KEPT, FRESH)),
+            ("first", self.first, (KEPT, ONCE, FRESH)),
             ("rule", self.rule, RULES),
         ):
             if value not in known:
@@ -119,10 +120,14 @@ class Settings:
             raise DatasetError("settles = 'any' is for FLAIM's variants, annealed")
         if self.drawn == SERVER and (self.method != "random" or self.estimator != OURS):
             raise DatasetError(f"drawn is for random with our own estimator, not for {self.method}")
-        if self.rule != AIM and (self.flaim or self.first == FRESH):
+        if self.rule != AIM and (self.flaim or self.first != KEPT):
             raise DatasetError(f"rule {self.rule!r} is for aim and distaim, with first = 'kept'")
-        if self.first == FRESH and (self.method != "distaim" or self.mpc):
-            raise DatasetError("first = 'fresh' is for distaim without mpc")
+        of_flaim = self.first == FRESH and self.method in FLAIM_METHODS and not self.annealed
+        if self.first != KEPT and not of_flaim and (self.method != "distaim" or self.mpc):
+            raise DatasetError(
+                f"first = {self.first!r} does not go with {self.method}; 'once' is for distaim without mpc, 'fresh' for"
+                " FLAIM's variants with a fixed T, too"
+            )
         if self.method == PAIRS and self.estimator == PAPER:
             raise DatasetError("estimator = 'paper' is for the papers' methods, not for pairs")
         if not self.flaim and self.local_rounds != 1:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from mechanisms.accounting import Ledger, LedgerEntry
+from mechanisms.accounting import Ledger, LedgerEntry, Schedule
 from mechanisms.descent import OnIteration, Target
 from mechanisms.flaim import (
     FlaimResult,
@@ -93,6 +93,7 @@ async def simulate(
     threat: ThreatModel | None = None,
     drops: Mapping[tuple[int, int], Stage | None] | None = None,
     estimator: FederatedEstimator | None = None,
+    first: Callable[[Schedule, Ledger], FlaimRound] | None = None,
     on_round: Callable[[FlaimRound], None] = lambda done: None,
     on_iteration: OnIteration = lambda done, of: None,
 ) -> FlaimOutcome:
@@ -104,6 +105,7 @@ async def simulate(
         threat: Threat model of a sum's neighbour graph.
         drops: (round, client) is silent from that stage of the round's sums on; None: from before its choice.
         estimator: Replaces the estimator of the settings.
+        first: Makes round 0 and charges it, in place of the clients; for a fixed number of rounds.
         on_iteration: Receives the progress of a model's fit.
 
     Raises ``FlaimError`` if a table does not fit, and as ``run_flaim``.
@@ -134,7 +136,17 @@ async def simulate(
     world.estimator.on_iteration = on_iteration
     ledger = Ledger(settings.rho)
     schedule = settings.schedule(len(settings.common(workload)))
-    result = await run_flaim(workload, settings, schedule, world, world, ledger, on_round=on_round)
+    history = [first(schedule, ledger)] if first else []
+    result = await run_flaim(
+        workload,
+        settings,
+        schedule,
+        world,
+        world,
+        ledger,
+        on_round=on_round,
+        history=history,
+    )
     seconds = {**world.seconds, "total": time.perf_counter() - started}
     traffic = (
         ClientRoundTraffic(round, client, counts[0], counts[1], counts[2])

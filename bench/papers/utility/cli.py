@@ -33,6 +33,7 @@ from bench.methods.settings import (
     FRESH,
     KEPT,
     METHODS,
+    ONCE,
     OURS,
     PAIRS,
     PUBLIC,
@@ -148,10 +149,11 @@ _INTEGERS, _NUMBERS = Listed(int, "N,...", "whole numbers"), Listed(float, "X,..
 )
 @click.option(
     "--first",
-    type=click.Choice([KEPT, FRESH]),
+    type=click.Choice([KEPT, ONCE, FRESH]),
     default=KEPT,
     show_default=True,
-    help="distaim: its one-way marginals are of those who come to round 1, or each of its own draw of clients.",
+    help="The first one-way marginals are of those who come to round 1 (FLAIM: of one draw of clients), of one other "
+    "draw (distaim alone), or each of its own draw.",
 )
 @click.option("--mpc", is_flag=True, help="distaim as processes over mutual TLS, not in plaintext.")
 @click.option("--iterations", type=int, default=100, show_default=True, help="Of PGM, a round.")
@@ -308,7 +310,9 @@ def _combined(
         if given["method"] != "random":
             given["drawn"] = CLIENTS
         if given["method"] != "distaim":
-            given |= {"mpc": False, "first": KEPT}
+            given["mpc"] = False
+            if given["first"] == ONCE or given["method"] not in FLAIM_METHODS:
+                given["first"] = KEPT
         chosen.append(Settings(**given))  # type: ignore[arg-type]  # checked there
     return list(dict.fromkeys(chosen))
 

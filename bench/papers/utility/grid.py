@@ -14,7 +14,9 @@ from bench.methods.settings import (
     ANY,
     FLAIM_METHODS,
     FRESH,
+    KEPT,
     METHODS,
+    ONCE,
     PAPER,
     SERVER,
     STOPPING,
@@ -115,13 +117,21 @@ def default(dataset: str, method: str) -> Settings:
 
 
 def as_theirs(dataset: str, method: str, epsilon: float) -> Settings:
-    """Returns a method as in the authors' code, clustering: their estimator; their random, naivebayes and DistAIM."""
+    """Returns a method as in the authors' code, clustering: their estimator, their first marginals, random, naivebayes.
+
+    Their configurations leave `init_method` empty: FLAIM then draws clients for each first marginal, DistAIM once.
+    """
+    first = FRESH if method in FLAIM_METHODS else ONCE if method == "distaim" else KEPT
+    base = Settings(dataset=dataset, method=method, epsilon=epsilon, first=first)
     if method == "random":
-        return Settings(
-            dataset=dataset, method=method, epsilon=epsilon, drawn=SERVER, max_model_mb=8.0
-        )
-    changed = {"naivebayes": {"rounds": 1}, "distaim": {"first": FRESH}}.get(method, {})
-    return Settings(dataset=dataset, method=method, epsilon=epsilon, estimator=PAPER, **changed)  # type: ignore[arg-type]
+        return replace(base, drawn=SERVER, max_model_mb=8.0)
+    return replace(base, estimator=PAPER, rounds=1 if method == "naivebayes" else base.rounds)
+
+
+def earlier_draw(dataset: str, method: str, epsilon: float) -> Settings:
+    """Returns `as_theirs` with the draw of the first marginals that earlier records have: the other way round."""
+    first = FRESH if method == "distaim" else KEPT
+    return replace(as_theirs(dataset, method, epsilon), first=first)
 
 
 def with_annealing(dataset: str, method: str, epsilon: float) -> Settings:

@@ -35,13 +35,13 @@ def _both_ways(cells: Cells, methods: Sequence[str], measure: str) -> str:
         of_both = cell.method in methods and cell.measure == measure and cell.where in "12"
         if of_both and cell.verdict.change is not None:
             place = by_place.setdefault((cell.where, cell.dataset, cell.method), {})
-            place[cell.column] = cell.verdict.change
+            place["ours" if cell.column == "ours" else "theirs"] = cell.verdict.change
     both = [found for found in by_place.values() if len(found) == 2]
     if not both:
         return ""
     ours, theirs = (
         sorted(abs(found[column]) for found in both)[len(both) // 2]
-        for column in ("ours", "as theirs")
+        for column in ("ours", "theirs")
     )
     return (
         f" Of {methods[0]}, where both were run ({len(both)} cells), the median distance from the paper's is"
@@ -52,7 +52,7 @@ def _both_ways(cells: Cells, methods: Sequence[str], measure: str) -> str:
 def side(cells: Cells, method: str) -> str:
     """Describes the distance of a baseline of Table 1 from the paper's by each way."""
     found = [
-        f"{cell.verdict.change:+.0%} {cell.column} on {cell.dataset}"
+        f"{cell.verdict.change:+.0%} on {cell.dataset} ({cell.column})"
         for cell in cells
         if (cell.where, cell.method) == ("1", method) and cell.verdict.change is not None
     ]
@@ -123,14 +123,15 @@ REASONS: Sequence[Reason] = (
     ),
     Reason(
         "DistAIM as theirs hangs on who comes",
-        lambda cell: _in(cell, "12", "distaim") and cell.column == "as theirs",
-        "Each first marginal is of its own tenth of the clients, and nothing makes up for who they are.",
+        lambda cell: _in(cell, "12", "distaim") and cell.column != "ours",
+        "First marginals are of a tenth of the clients, one for all of them (by the earlier draw each its own), and "
+        "nothing makes up for who they are.",
     ),
     Reason(
         "DistAIM weighs by rows",
         lambda cell: _in(cell, "12", "distaim"),
         "Ours weighs a measurement by the rows counted when it was made, and divides by them; the authors' code "
-        "weighs all alike and draws clients anew for each first marginal, which is of a tenth of them. That is "
+        "weighs all alike, and its first marginals are of one tenth of the clients, drawn for these alone. That is "
         "the column `as theirs`.",
         lambda cells: _both_ways(cells, ["distaim"], "error"),
     ),

@@ -23,7 +23,14 @@ from bench.papers.gan.outcomes import Outcome
 from bench.papers.utility import claims, sizes
 from bench.papers.utility.beside_paper import Sources, beside_paper
 from bench.papers.utility.figures import COLOURS
-from bench.papers.utility.grid import CREDIT, SWEEPS, as_theirs, default, with_annealing
+from bench.papers.utility.grid import (
+    CREDIT,
+    SWEEPS,
+    as_theirs,
+    default,
+    earlier_draw,
+    with_annealing,
+)
 from bench.papers.utility.plots import Plot, figure_of
 from bench.papers.utility.reasons import REASONS, differences_section, reason_of
 from bench.papers.utility.report import write_report
@@ -147,6 +154,33 @@ def test_likelihoods_are_raw_where_some_runs_have_them_so(tmp_path: Path) -> Non
         "| magic | naive | 1.64 | 1.600 ± 0.000 (3) | agree | 1.650 (1) | agree | 2587.5 | 2550.00 ± 70.71 (2) | agree"
         " | 40.00 (1) smoothed | cannot be compared: smoothed |"
     )
+
+
+def test_runs_with_the_earlier_draw_are_marked_and_counted_apart_until_there_are_others(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path / "results.jsonl")
+    earlier = replace(RESULT, workload_error=1.6, nll_raw=2500.0)
+    store.add([Entry(earlier_draw("magic", "naive", 1.0), 0, earlier)])
+
+    def shown() -> tuple[str, set[str]]:
+        page = beside_paper(store, Sources())
+        row = next(line for line in page.text.splitlines() if line.startswith("| magic | naive |"))
+        of_row = {c.column for c in page.cells if (c.dataset, c.method) == ("magic", "naive")}
+        return row, of_row
+
+    row, columns = shown()
+    assert "| 1.600 (1) earlier draw | agree |" in row
+    assert "| 2500.00 (1) earlier draw | agree |" in row
+    assert columns == {"ours", "as theirs, earlier draw"}
+    write_report(store, tmp_path)
+    page = (tmp_path / "utility.md").read_text(encoding="utf-8")
+    assert "| 2: error and NLL, epsilon = 1 | as theirs, earlier draw | 2 |" in page
+    store.add([Entry(as_theirs("magic", "naive", 1.0), 0, replace(earlier, workload_error=1.7))])
+    row, columns = shown()
+    assert "| 1.700 (1) | agree |" in row
+    assert "earlier draw" not in row
+    assert columns == {"ours", "as theirs"}
 
 
 @pytest.mark.parametrize(
