@@ -4,6 +4,7 @@
 public. The fits of the last audited run are cached, since two checks need them.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -43,25 +44,18 @@ def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
     opened = released_measurements(evidence, terms)
     refresh = refresh_of(evidence, terms.config)
     rounds = opened.measurements[-1].round
+    earlier: list[ModelFits] = []
+    if len(opened.begun) > 1:
+        earlier = [
+            _fitted(opened, terms, made, refresh=refresh) for made in _earlier(opened, terms)
+        ]
     found: list[ModelFits] = []
     for stages in _sequences(opened, terms):
-        whole = _fitted(opened, terms, stages, refresh=refresh)
-        found.append(whole)
-        if len(opened.begun) == 1:
-            continue
-        # After a restart a round uses its saved model; the mesh made no other one.
-        kept = 2 if terms.plan.adaptive else 1
-        for skipped in range(1, min(kept, len(stages)) + 1):
-            rest = _fitted(opened, terms, stages[skipped:], refresh=refresh)
-            found.append(rest)
-            if rounds in stages[:skipped]:
-                earlier = [
-                    _fitted(opened, terms, other, refresh=refresh)
-                    for other in _earlier(opened, terms)
-                ]
-                found += [
-                    ModelFits(rest.final, made.last) for made in (whole, *earlier) if made.last
-                ]
+        for made in _made(stages, terms) if len(opened.begun) > 1 else [stages]:
+            fits = _fitted(opened, terms, made, refresh=refresh)
+            found.append(fits)
+            if rounds in stages and rounds not in made:
+                found += [ModelFits(fits.final, other.last) for other in earlier]
     return tuple(found)
 
 
@@ -86,19 +80,37 @@ def refresh_of(evidence: Evidence, config: Config) -> Refresh | None:
         ) from error
 
 
+def _made(stages: list[int], terms: RunTerms) -> Iterator[list[int]]:
+    """Yields the rounds whose model a mesh made: after a restart an earlier mesh may have saved its first ones."""
+    first = 2 if terms.plan.adaptive else 1
+    for kept in itertools.product((False, True), repeat=min(first, len(stages))):
+        began = [stage for stage, saved in zip(stages, kept, strict=False) if not saved]
+        yield [*began, *stages[len(kept) :]]
+
+
 def _earlier(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[int]]:
-    """Yields, for each mesh, the rounds in which it may have made a model, up to the last round."""
+    """Yields the rounds of models of each mesh that can have made that of the last round, which a later one may use."""
     rounds = opened.measurements[-1].round
-    for begun in sorted(set(opened.begun)):
+    before = sum(m.round < rounds for m in opened.measurements)
+    ends = [*opened.begun[1:], len(opened.measurements)]
+    for begun in {begun for begun, end in zip(opened.begun, ends, strict=True) if end >= before}:
         done = opened.measurements[begun - 1].round if begun else 0
-        yield [*([done] if terms.plan.adaptive and done else []), *range(done + 1, rounds + 1)]
+        stages = _stages(done, rounds, terms)
+        for made in _made(stages, terms) if begun else [stages]:
+            if rounds in made:
+                yield made
+
+
+def _stages(done: int, rounds: int, terms: RunTerms) -> list[int]:
+    """Returns the rounds of models after ``done`` ones; an annealed schedule needs one earlier model."""
+    return [*([done] if terms.plan.adaptive and done else []), *range(done + 1, rounds + 1)]
 
 
 def _sequences(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[int]]:
     """Yields possible rounds of models of the mesh that made the final model (``mechanisms.aim.run_aim``).
 
-    This mesh is one of those that started from the last measurement or an earlier one. An annealed schedule needs one
-    earlier model. A run that ended before its maximum of rounds may have made a model for a round that never came.
+    This mesh is one of those that started from the last measurement or an earlier one. A run that ended before its
+    maximum of rounds may have made a model for a round that never came.
     """
     rounds = opened.measurements[-1].round
     last = max(
@@ -106,10 +118,9 @@ def _sequences(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[i
     )
     for begun in sorted(set(opened.begun[last:])):
         done = opened.measurements[begun - 1].round if begun else 0
-        stages = [done] if terms.plan.adaptive and done else []
-        yield [*stages, *range(done + 1, rounds + 1)]
+        yield _stages(done, rounds, terms)
         if rounds < terms.config.run.rounds:
-            yield [*stages, *range(done + 1, rounds + 2)]
+            yield _stages(done, rounds + 1, terms)
 
 
 def _fitted(
