@@ -122,5 +122,5 @@ def _watch_studies(point: Point) -> None:
     point.watch(workers, "pass_socket", lambda _, kind, *rest: f"hand over {kind!r}", once=True)
 
 
-def _heard(worker: Worker, event: Any) -> str:
+def _heard(worker: Worker, event: Any, _: int) -> str:
     return f"hear {worker.study.run}: {event.get('event')}"
