@@ -36,6 +36,9 @@ atexit.register(_places.cleanup)
 for _variable in ("SYNCRET_BUDGET", "SYNCRET_REGISTER"):
     os.environ[_variable] = str(Path(_places.name) / f"{_variable.lower()}.sqlite")
 
+LONG = {"test_privacy.py", "test_attack.py", "test_serve.py", "test_taking_part.py"}
+"""Files that take a worker minutes."""
+
 # `repeatable` draws the same examples each time; HYPOTHESIS_PROFILE=explore draws new, more.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("explore", deadline=None, max_examples=1000)
@@ -59,7 +62,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest files first, so that none keeps one worker alone at the end."""
-    items.sort(key=lambda item: "robustness" not in item.path.parts)
+    items.sort(key=lambda item: "robustness" not in item.path.parts and item.path.name not in LONG)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -342,12 +343,13 @@ def owners_of_the_chart(cluster: Cluster, folder: Path) -> None:
 
     with contextlib.ExitStack() as stack:
         checking = started(stack, agree=False)
-        # A job that finds a study which has not begun is started again by Kubernetes.
+        for asked in waiting(alpha, digest, *OWNERS).values():
+            alpha.command("study", "admit", digest, asked["words"], "--authority", authority)
+        # Jobs that find a study which has not begun wait for it.
+        time.sleep(3)
         cluster.approve(digest)
         for serve in cluster.serves:
             serve.until_state("charted", "running")
-        for asked in waiting(alpha, digest, *OWNERS).values():
-            alpha.command("study", "admit", digest, asked["words"], "--authority", authority)
         for process in checking.values():
             assert "300 rows" in finished(process)
         for name, process in started(stack, agree=True).items():

@@ -50,7 +50,7 @@ class Lead:
 
 
 class Terms:
-    """What is asked of a run's terms."""
+    """The parts of a run's terms that are asked for."""
 
     workload = None
 
