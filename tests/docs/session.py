@@ -16,7 +16,7 @@ from parties.local.children import free_ports
 from parties.service.identity import ServerFile
 from tests.docs.guides import AS_IT_IS, ROOT, Block
 
-LIMIT_S = 120
+LIMIT_S = 300
 _HOST = re.compile(r"\b(\w+)\.example\.org:(\d+)")
 _PORTS = 12
 _WORDS = "TWELVE WORDS"

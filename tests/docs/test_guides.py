@@ -46,14 +46,14 @@ def _fast() -> list[str]:
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", _fast())
 def test_guides_commands_run_in_their_order(name: str, tmp_path: Path) -> None:
     _run(name, [b for b in sessions()[name] if "slow" not in b.options], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "name",
     [n for n, bs in sessions().items() if n in LONG or any("slow" in b.options for b in bs)],
