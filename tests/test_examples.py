@@ -142,7 +142,7 @@ def test_three_hosts_guide_asks_nobody_for_ten_commands() -> None:
     assert 5 < len(typed) < 10, typed
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_hospitals_add_up_their_histograms_over_tls_and_audit_the_server() -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "hospitals.py"], capture_output=True, text=True, check=True

@@ -413,7 +413,6 @@ def test_budget_shows_nothing_and_makes_nothing_where_there_is_no_file(tmp_path:
 # What sends
 
 
-@pytest.mark.timeout(180)
 def test_methods_and_runs_charge_one_budget_before_anything_is_sent(tmp_path: Path) -> None:
     """No server is there: what is refused for that costs nothing; what is refused for the budget asked nobody."""
     made = make_certificates(tmp_path / "tls", ["flaim-server", *PARTIES], ["north"])

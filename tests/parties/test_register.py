@@ -370,7 +370,6 @@ async def test_run_server_refuses_an_old_copy_that_would_repeat_a_round_paid_bef
 # Trials
 
 
-@pytest.mark.timeout(180)
 def test_trials_write_a_key_alone_outside_their_folders_and_may_be_repeated(tmp_path: Path) -> None:
     """The key beside this user's budget seals the record of the table that a run read."""
     home = tmp_path / "home"

@@ -97,7 +97,7 @@ def client_process(u: int, port: int, files: CertificateFiles, pipe: Connection 
     asyncio.run(run_secagg_client(client, "127.0.0.1", port, server=server_of(files), files=files))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_round_of_processes_survives_a_killed_client(files: dict[str, CertificateFiles]) -> None:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
