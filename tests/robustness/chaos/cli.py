@@ -62,7 +62,7 @@ def chaos(seeds: int, first: int, jobs: int, keep: Path | None, *, as_json: bool
 
 def _played(seeds: range, folder: Path, jobs: int) -> Iterator[ChaosOutcome]:
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda seed: play(seed, folder / f"seed-{seed}"), seeds)
+        yield from pool.map(lambda seed: play(seed, folder / f"seed-{seed:04}"), seeds)
 
 
 def row_of(outcome: ChaosOutcome) -> tuple[str | int, ...]:
