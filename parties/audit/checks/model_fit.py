@@ -7,7 +7,7 @@ public. The fits of the last audited run are cached, since two checks need them.
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from mechanisms.descent import Tables
 from mechanisms.errors import MechanismError
@@ -44,18 +44,20 @@ def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
     opened = released_measurements(evidence, terms)
     refresh = refresh_of(evidence, terms.config)
     rounds = opened.measurements[-1].round
-    earlier: list[ModelFits] = []
-    if len(opened.begun) > 1:
-        earlier = [
-            _fitted(opened, terms, made, refresh=refresh) for made in _earlier(opened, terms)
-        ]
+
+    @cache
+    def fitted(*stages: int) -> ModelFits:
+        return _fitted(opened, terms, stages, refresh=refresh)
+
     found: list[ModelFits] = []
     for stages in _sequences(opened, terms):
         for made in _made(stages, terms) if len(opened.begun) > 1 else [stages]:
-            fits = _fitted(opened, terms, made, refresh=refresh)
+            fits = fitted(*made)
             found.append(fits)
             if rounds in stages and rounds not in made:
-                found += [ModelFits(fits.final, other.last) for other in earlier]
+                found += [
+                    ModelFits(fits.final, fitted(*other).last) for other in _earlier(opened, terms)
+                ]
     return tuple(found)
 
 
