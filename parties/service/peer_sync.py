@@ -22,6 +22,7 @@ from aiohttp import web
 
 from parties.foundation.errors import CertificateError, PartyError
 from parties.identity import tls
+from parties.network.http_connections import TlsConnector
 from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.observability.clocks import ClockReading
 from parties.observability.events import Progress
@@ -295,7 +296,7 @@ class Peer:
     ) -> Mapping[str, object]:
         """Sends a request and returns the JSON answer of ``most`` bytes. Raises PeerUnavailable."""
         if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=self._context, limit=2)
+            connector = TlsConnector(self._context, limit=2)
             self._session = aiohttp.ClientSession(connector=connector)
         where = f"{self.server.name} at {self.server.mesh}"
         try:

@@ -37,6 +37,7 @@ from parties.mpc.submission.sealed_upload import (
     check_receipt,
     receipts_in,
 )
+from parties.network.http_connections import TlsConnector
 from parties.session.study import Study
 from protocols.upload import component_digests, parse_upload
 from tests.parties.support import (
@@ -94,7 +95,7 @@ class Server:
             self.certificates[client], pinned_key_in(self.certificates[f"party-{PID}"].cert)
         )
         async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+            aiohttp.ClientSession(connector=TlsConnector(context)) as session,
             session.request(
                 method, f"https://127.0.0.1:{self.port}{path}", headers=headers, data=body
             ) as response,

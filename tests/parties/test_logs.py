@@ -19,6 +19,7 @@ from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status
 from parties.identity.tls import client_context, pinned_key_in
 from parties.mpc.server import run_mpc_server
+from parties.network.http_connections import TlsConnector
 from parties.observability.events import WORKING, Progress
 from parties.observability.logs import JsonLog, logged_status
 from parties.observability.status import RunInfo
@@ -128,7 +129,7 @@ async def send_canaries(
     size = len(ready.sealed.content)
     body = (CANARY * size)[:size]
     url = f"https://{cluster.config.require_parties()[pid].ingest}/v1/runs/trial/submission"
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+    async with aiohttp.ClientSession(connector=TlsConnector(context)) as session:
         async with session.put(url, headers=headers, data=body) as answer:
             assert answer.status >= 400
         async with session.put(url, headers={}, data=CANARY) as answer:

@@ -13,6 +13,7 @@ from parties.config import CertificateFiles, Config
 from parties.identity.tls import client_context, make_certificates, pinned_key_in
 from parties.mpc.intake.listener import start_ingest
 from parties.mpc.storage.store import Store
+from parties.network.http_connections import TlsConnector
 from parties.observability.events import FieldValue, Rejection, rejection_of_status
 from parties.session.study import Study
 from tests.parties.support import make_config, sealed_upload
@@ -52,7 +53,7 @@ async def put(
     ready = sealed_upload(config)
     port = config.require_parties()[1].ingest.port
     async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        aiohttp.ClientSession(connector=TlsConnector(context)) as session,
         session.put(
             f"https://127.0.0.1:{port}/v1/runs/trial/submission",
             headers={**ready.signed.headers(), **headers},

@@ -34,6 +34,7 @@ from parties.mpc.submission.sealed_upload import (
     receipts_in,
     seal_boxes,
 )
+from parties.network.http_connections import TlsConnector
 from protocols.errors import CheckFailed
 from protocols.upload import check_component
 from tests.parties.support import (
@@ -66,7 +67,7 @@ class Asker:
         context = client_context(self.certificates[by], pinned_key_in(self.certificates[name].cert))
         url = f"https://{self.config.parties[pid].ingest}/v1/runs/trial/{path}"
         async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+            aiohttp.ClientSession(connector=TlsConnector(context)) as session,
             session.put(url, headers=headers, data=io.BytesIO(body)) as response,
         ):
             return response.status, await response.json()

@@ -37,6 +37,7 @@ from parties.mpc.submission.sealed_upload import (
     check_receipt,
     receipts_in,
 )
+from parties.network.http_connections import TlsConnector
 from parties.network.port_sharing import study_sni_name
 from parties.observability.heartbeat import network_reason
 
@@ -304,8 +305,6 @@ class _PeerQueue:
         if self._session is None:
             timeouts = self._shared.config.timeouts
             limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=timeouts.connect_s)
-            connector = aiohttp.TCPConnector(
-                ssl=self._context, limit=_AT_ONCE, keepalive_timeout=_KEEPALIVE_S
-            )
+            connector = TlsConnector(self._context, limit=_AT_ONCE, keepalive_timeout=_KEEPALIVE_S)
             self._session = aiohttp.ClientSession(connector=connector, timeout=limits)
         return self._session

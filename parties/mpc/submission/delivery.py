@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 import aiohttp
-from aiohttp.connector import AddrInfoType
 
 from parties.config import CertificateFiles, Config, PartySection
 from parties.foundation.errors import (
@@ -51,6 +50,7 @@ from parties.mpc.submission.sealed_upload import (
     receipts_in,
 )
 from parties.mpc.submission.status import ask_differences
+from parties.network.http_connections import TlsConnector
 from parties.network.port_sharing import study_sni_name
 from parties.observability.heartbeat import Throttle, repeated_notice
 from parties.session.enrollment import EnrollmentRefusalReason
@@ -346,17 +346,9 @@ class _ServerConnection:
     async def _exchange(
         self, upload: Upload, method: str, headers: Mapping[str, str], content: bytes | None
     ) -> tuple[int, dict[str, object]]:
-        sockets: list[socket.socket] = []
-
-        def make_socket(address: AddrInfoType) -> socket.socket:
-            made = socket.socket(*address[:3])
-            made.setblocking(False)
-            sockets.append(made)
-            return made
-
         timeouts = self._config.timeouts
         context = client_context(self._files, self.party.pinned)
-        connector = aiohttp.TCPConnector(ssl=context, socket_factory=make_socket)
+        connector = TlsConnector(context)
         connect_s = min(timeouts.connect_s, timeouts.submit_s * _CONNECT_SHARE)
         limits = aiohttp.ClientTimeout(total=timeouts.submit_s, sock_connect=connect_s)
         url = f"https://{self.party.ingest}{submission_path(upload.submission.run)}"
@@ -377,7 +369,7 @@ class _ServerConnection:
         ):
             answer, size = await read_answer(response)
             self._traffic.received_bytes += size
-            self._traffic.add_socket(_socket_bytes(sockets))
+            self._traffic.add_socket(_socket_bytes(connector.open_sockets))
             return response.status, answer
 
     async def _chunks(self, content: bytes) -> AsyncIterator[bytes]:

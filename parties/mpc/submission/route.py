@@ -13,6 +13,7 @@ from parties.config import Config, StudyServer
 from parties.config.proxy import Proxy
 from parties.foundation.version import ingest_headers
 from parties.identity.tls import explain_tls_error
+from parties.network.http_connections import TlsConnector
 from parties.observability.heartbeat import network_reason
 
 _FINAL = (HTTPStatus.PROXY_AUTHENTICATION_REQUIRED, HTTPStatus.FORBIDDEN)
@@ -73,7 +74,7 @@ class Route:
 
         Redirects are answers like others. Raises aiohttp.ClientError without a proxy's login, TimeoutError, OSError.
         """
-        connector = aiohttp.TCPConnector(ssl=context)
+        connector = TlsConnector(context)
         with without_login():
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=limits) as session,

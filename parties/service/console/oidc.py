@@ -27,6 +27,7 @@ import aiohttp
 from parties.crypto.hpke import read_private
 from parties.foundation.errors import CertificateError, ExtraMissing, PartyError
 from parties.foundation.untrusted_text import printable
+from parties.network.http_connections import TlsConnector
 from parties.service.access import Principal, Role
 from parties.service.settings import OidcSection, is_safe_url
 
@@ -275,7 +276,7 @@ class Provider:
 
     async def _ask(self, method: str, url: str, problem: str, **options: Any) -> Mapping[str, Any]:
         """Returns the JSON object of the provider's answer. Raises SignInRefused."""
-        connector = aiohttp.TCPConnector(ssl=self._tls)
+        connector = TlsConnector(self._tls)
         try:
             async with (
                 aiohttp.ClientSession(

@@ -30,6 +30,7 @@ from parties.mpc.server import run_mpc_server
 from parties.mpc.submission.http_api import run_path, submission_path, withdrawal_path
 from parties.mpc.submission.submit import submit
 from parties.network.frames import SIZE_BYTES
+from parties.network.http_connections import TlsConnector
 from parties.observability.events import Progress
 from parties.observability.status import RunInfo, RunStatus
 from parties.service.admin_listener import SOCKET_NAME, AdminListener, admin_thread, listen_unix
@@ -268,7 +269,7 @@ async def _distaim(corpus: Corpus) -> AsyncIterator[Scene]:
     ]
 
     async def asks() -> None:
-        connector = aiohttp.TCPConnector(ssl=known)
+        connector = TlsConnector(known)
         async with aiohttp.ClientSession(connector=connector) as session:
             url = f"https://127.0.0.1:{ingest}{run_path(run)}"
             async with session.get(url, server_hostname=PARTIES[0]) as response:
