@@ -311,20 +311,30 @@ def _of_size(entry: TranscriptEntry, size: int, where: str) -> None:
 def values(evidence: Evidence, terms: RunTerms) -> str:
     """Verifies that the three servers opened the same values and drew the same conclusions from them."""
     count = 0
+    lost: Counter[int] = Counter()
     for session in evidence.sessions:
+        over = session is not evidence.sessions[-1]
         names = [note.what for note in (AGREED, SELECTING, SELECTED, ROUND, COUNTED, INCOMPLETE)]
-        alike = [
-            [_opened_values(attempt) for attempt in session.present],
-            *([_notes(attempt, name) for attempt in session.present] for name in names),
-        ]
-        for lists in alike:
-            _same_up_to_the_end(lists, session)
-        count += max((len(values) for values in alike[0]), default=0)
+        opened = [_opened_values(attempt) for attempt in session.present]
+        lost.update(lost_records(opened, session, over=over))
+        for name in names:
+            notes = [_notes(attempt, name) for attempt in session.present]
+            lost_records(notes, session, over=over)
+        count += max((len(values) for values in opened), default=0)
         for attempt in session.present:
             _choices_hold(attempt, terms)
-    return (
+    held = (
         f"All {count} opened values are the same at all three, and the choices are what was opened."
     )
+    return " ".join([held, *(_lost_words(pid, number) for pid, number in sorted(lost.items()))])
+
+
+def _lost_words(pid: int, number: int) -> str:
+    said = (
+        f"Of {number} of them only the two others have a record: server {pid} has an earlier copy of its folder, "
+        "or gave a shortened transcript."
+    )
+    return f"{said} The report is made from it and does not list them." if pid == 0 else said
 
 
 def _opened_values(attempt: TranscriptAttempt) -> list[tuple[object, ...]]:
@@ -340,11 +350,17 @@ def _notes(attempt: TranscriptAttempt, what: str) -> list[tuple[object, ...]]:
     ]
 
 
-def _same_up_to_the_end(
-    lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSession
-) -> None:
-    """Verifies that servers have the same records; in a broken mesh a server may lack the last one."""
+def lost_records(
+    lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSession, *, over: bool
+) -> Counter[int]:
+    """Verifies that servers have the same records, and returns how many a server lost, by its number.
+
+    Where a mesh broke down, a server may lack the last record. If another mesh followed (``over``), one server may lack
+    more, as it does when its folder came back from a backup, where two others have all that was opened but for the
+    last: no server opens anything alone.
+    """
     longest = max(lists, key=len, default=[])
+    lost: Counter[int] = Counter()
     for attempt, own in zip(session.present, lists, strict=True):
         for mine, theirs in zip(own, longest, strict=False):
             require(
@@ -352,10 +368,13 @@ def _same_up_to_the_end(
                 f"server {attempt.pid} and another one differ in {str(theirs[2])[:40]} of round {str(theirs[0])[:20]}",
             )
         missing = len(longest) - len(own)
-        require(
-            missing == 0 or (missing == 1 and not session.clean),
-            f"server {attempt.pid} lacks {missing} of what another one opened or noted",
-        )
+        if missing > (not session.clean):
+            require(
+                over and not session.clean and len(lists) == 3 and not lost,
+                f"server {attempt.pid} lacks {missing} of what another one opened or noted",
+            )
+            lost[attempt.pid] = missing
+    return lost
 
 
 def _choices_hold(attempt: TranscriptAttempt, terms: RunTerms) -> None:
