@@ -199,11 +199,16 @@ class MeshSession:
 
     @property
     def sealed_round(self) -> int:
-        """Number of the last round that all three sealed; -1 if there is none.
+        """Number of the last round that all three sealed, as ``sealed_by``.
 
         The records before the end of that round are in all three transcripts.
         """
-        return min((attempt.sealed_round for attempt in self.present), default=-1)
+        return self.sealed_by(0, 1, 2)
+
+    def sealed_by(self, *pids: int) -> int:
+        """Number of the last round that these servers sealed; -1 if there is none, or the record of one is lost."""
+        attempts = [self.attempts[pid] for pid in pids]
+        return min(-1 if attempt is None else attempt.sealed_round for attempt in attempts)
 
 
 @dataclass(eq=False)

@@ -183,10 +183,10 @@ def _lost_rounds(
 
 
 def _charged_by_two(states: Sequence[ReportedState]) -> list[LedgerEntry]:
-    """Charges that two or three servers hold alike, in one order."""
+    """Charges that two or three servers hold alike, in one order: choices before the counts that they reserve for."""
     held = Counter(entry for state in states for entry in set(state.entries))
     common = [entry for entry, holders in held.items() if holders > 1]
-    return sorted(common, key=lambda entry: (entry.round, entry.step, entry.opening))
+    return sorted(common, key=lambda e: (e.round, e.step != SELECT.name, e.step, e.opening))
 
 
 def _charged_alone(state: ReportedState, common: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:

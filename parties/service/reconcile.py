@@ -194,17 +194,38 @@ def _ordered_starts(view: ObservedState) -> Iterator[Action]:
         running |= {d for d, snapshot in item.studies.items() if snapshot.state in ACTIVE}
     last = _last_turn(view, others)
     for study in _queued(view):
-        ready = [item.studies.get(study.digest) for item in others]
-        if study.kind != DISTAIM or len(running) >= capacity:
+        peers = [item.studies.get(study.digest) for item in others]
+        if study.kind != DISTAIM or len(running - {study.digest}) >= capacity:
             continue
-        if all(snapshot and snapshot.state is StudyState.QUEUED for snapshot in ready):
-            # Each of the others starts a study only with a turn that is later than its own record of it.
-            turn = 1 + max(last, *(snapshot.turn or 0 for snapshot in ready if snapshot))
-            if turn > last + _MAX_TURN_GAP:
-                continue
-            last = turn
+        turn = _turn_under_way(study, peers) or _next_turn(peers, last)
+        if turn is not None and turn <= last + _MAX_TURN_GAP:
+            last = max(last, turn)
             running.add(study.digest)
             yield StartStudy(study.digest, turn)
+
+
+def _next_turn(peers: Sequence[StudySnapshot | None], last: int) -> int | None:
+    """Returns a turn for a study that both others have queued, None where they have not."""
+    if not all(peer and peer.state is StudyState.QUEUED for peer in peers):
+        return None
+    # Each of the others starts a study only with a turn that is later than its own record of it.
+    return 1 + max(last, *(peer.turn or 0 for peer in peers if peer))
+
+
+def _turn_under_way(study: StudyRecord, peers: Sequence[StudySnapshot | None]) -> int | None:
+    """Returns the turn that another server is in, and the third as well or not yet; None if there is none.
+
+    This server decided on it, and has lost that with its folder.
+    """
+    turns = {peer.turn for peer in peers if peer and peer.state in ACTIVE}
+    turn = turns.pop() if len(turns) == 1 else None
+    if turn is None or turn <= (study.turn or 0):
+        return None
+    late = [peer for peer in peers if peer is None or peer.state not in ACTIVE]
+    joins = all(
+        peer and peer.state is StudyState.QUEUED and (peer.turn or 0) < turn for peer in late
+    )
+    return turn if joins else None
 
 
 def _last_turn(view: ObservedState, others: Sequence[PeerState]) -> int:

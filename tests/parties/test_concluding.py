@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from parties.observability.clocks import ClockReading, Clocks
@@ -303,6 +303,61 @@ def test_conclude_lets_every_study_run_whatever_comes_late(
         assert {s.state for s in server.studies.values()} == {StudyState.FINISHED}
         assert len(server.studies) == len(proposed)
         assert server.started == servers[0].started
+
+
+RESTORES = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 80), st.integers(0, 80)), max_size=2
+)
+"""Servers whose folder is lost after so many steps, and the step of the backup, if it was before."""
+
+
+# Server 0 is lost when one other has heard of a turn, and when both have.
+@example(limits=(1, 1, 1), proposed=[0], steps=[], restores=[(0, 31, 0)])
+@example(limits=(1, 1, 1), proposed=[0], steps=[], restores=[(0, 60, 20)])
+@settings(deadline=None, max_examples=60)
+@given(
+    limits=st.tuples(*[st.integers(1, 3)] * 3),
+    proposed=st.lists(st.integers(0, 2), min_size=1, max_size=3),
+    steps=STEPS,
+    restores=RESTORES,
+)
+def test_what_is_under_way_finishes_after_restores_of_any_age(
+    limits: tuple[int, int, int],
+    proposed: list[int],
+    steps: list[tuple[int, int, bool]],
+    restores: list[tuple[int, int, int]],
+) -> None:
+    """Of one server at a time: its operator approves again what it had not approved then, and the others nothing."""
+    servers = [Server(pid, limit) for pid, limit in enumerate(limits)]
+    for number, pid in enumerate(proposed, 1):
+        servers[pid].studies[digest(number)] = study(number)
+    backups: dict[tuple[int, int], dict[str, StudyRecord]] = {}
+    in_order = [(a, b, False) for _ in range(15) for a in range(3) for b in range(3)]
+    for number, (pid, other, _) in enumerate([*steps[:80], *in_order]):
+        for who, lost_at, kept_at in restores:
+            if number == kept_at:
+                backups[who, kept_at] = dict(servers[who].studies)
+            if number == lost_at and (who, kept_at) in backups:
+                servers[who].studies = dict(backups[who, kept_at])
+                servers[who].heard.clear()
+        step(servers, pid, other)
+    for _ in range(len(proposed)):
+        finish(servers)
+        for pid, other, _ in in_order:
+            step(servers, pid, other)
+    for server in servers:
+        assert [s.state for s in server.studies.values()] == [StudyState.FINISHED] * len(proposed)
+
+
+def step(servers: list[Server], pid: int, other: int) -> None:
+    """One server hears another one, and does what follows; its operator approves what is there."""
+    server = servers[pid]
+    if other != pid:
+        server.heard[other] = servers[other].statement()
+    for act in reconcile(server.view()):
+        server.do(act)
+    for key in list(server.studies):
+        server.approve(key)
 
 
 CURABLE = [cause for cause, cure in CURES.items() if cure in (Cure.OPERATOR, Cure.ITSELF)]

@@ -289,6 +289,9 @@ def _released(
             if counting.recoding is not None:
                 yield from _priced(OF_RECODING, counting, number)
             yield from _priced(OF_COUNTING, counting, number)
+        elif entry.kind == "opened" and entry.record["what"] == PASSED.what:
+            # Before a round that has no plan, too: the operators may end the run with the rounds done.
+            yield from _priced(OF_CHECKS, _checked(entry.number("count"), terms), number)
         elif entry.kind != "opened" or number not in plans:
             continue
         elif entry.record["what"] == CHOICE.what:
@@ -299,8 +302,6 @@ def _released(
             # One batch makes all noise of round 0.
             steps = [step for step in OF_MEASUREMENT if number > 0 or step is not MEASURE_NOISE]
             yield from _priced(steps, measurement, number)
-        elif entry.record["what"] == PASSED.what:
-            yield from _priced(OF_CHECKS, _checked(entry.number("count"), terms), number)
     if (pending := _pending_cells(attempt, terms)) and 0 in plans:
         yield from _priced([MEASURE_NOISE], _measurement(pending, plans[0], terms, 0), 0)
 

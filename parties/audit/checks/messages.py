@@ -70,7 +70,7 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
                 continue
             lost += 1
             require(
-                _may_be_lost(entry, attempt, sessions),
+                _may_be_lost(entry, attempt, sessions, pair=(first, second)),
                 f"{_describe(entry, sender, receiver)} has no counterpart at server {receiver}: "
                 f"it was not received, or not as it was sent (line {entry.line} of server {sender}'s transcript)",
             )
@@ -79,7 +79,7 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
                 there[_key(entry)] -= 1
                 lost += 1
                 require(
-                    _may_be_lost(entry, attempt, sessions),
+                    _may_be_lost(entry, attempt, sessions, pair=(first, second)),
                     f"{_describe(entry, sender, receiver)} has no counterpart at server {sender}: it was not sent, or "
                     f"not as it was received (line {entry.line} of server {receiver}'s transcript)",
                 )
@@ -115,16 +115,20 @@ def _describe(entry: TranscriptEntry, sender: int, receiver: int) -> str:
 
 
 def _may_be_lost(
-    entry: TranscriptEntry, attempt: TranscriptAttempt, sessions: Mapping[str, MeshSession]
+    entry: TranscriptEntry,
+    attempt: TranscriptAttempt,
+    sessions: Mapping[str, MeshSession],
+    *,
+    pair: tuple[int, int],
 ) -> bool:
-    """True if the mesh broke down in the round of this message, or before the servers had agreed on anything."""
+    """True if the mesh broke down in the message's round, or before there was agreement, or one of the two lost it."""
     step = entry.text("step")
     if attempt.session is None:
         return step == AGREE.name and not attempt.clean
     session = sessions[attempt.session]
     if session.clean:
         return False
-    return step == FINISH.name or entry.number("round") >= session.sealed_round
+    return step == FINISH.name or entry.number("round") >= session.sealed_by(*pair)
 
 
 def steps(evidence: Evidence, rounds: int) -> str:

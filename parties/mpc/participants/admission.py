@@ -113,7 +113,7 @@ class Admission:
         self._removal = ParticipantRemoval(participants, self._count, transcript)
         self._revoked: set[str] = set()
         """Clients that all three operators revoke."""
-        self._enrolling = True
+        self._enrolling, self._has_begun = True, False
         self._incomplete: dict[str, IncompleteSubmission] = {}
         """Clients whose uploads some servers lack; the only collection in memory that grows with participants."""
         self.seconds = 0.0
@@ -135,7 +135,22 @@ class Admission:
         """
         if self._count.total is None:
             return self._participants.records.all()
-        return sorted(self._records(), key=lambda s: s.client)
+        records = self._records_of_rounds_done() if self._wait.finishing else self._records()
+        return sorted(records, key=lambda s: s.client)
+
+    def _records_of_rounds_done(self) -> Iterator[ParticipantRecord]:
+        """Records for a run that ends before the round that was to be admitted: nobody is decided on for that one.
+
+        Who is in an earlier round's total was counted, even if a server has lost its shares since.
+        """
+        final = self._participants.finalized.finalized()
+        excluded = {r.client: r for r in self._participants.records.all() if r.excluded}
+        if self._has_begun:
+            excluded |= {r.client: r for r in self._registry.records() if r.excluded}
+        for item in final:
+            excluded.pop(item.client, None)
+            yield ParticipantRecord(item.client, item.upload, item.round)
+        yield from excluded.values()
 
     def _records(self) -> Iterator[ParticipantRecord]:
         left = {
@@ -189,6 +204,7 @@ class Admission:
         self._transcript.flush()
         await asyncio.to_thread(self._participants.totals.save, total)
         await asyncio.to_thread(self._participants.records.save, self._records())
+        self._has_begun = True
         self.seconds += time.perf_counter() - started
         return total
 
@@ -197,13 +213,13 @@ class Admission:
 
         Nothing is stored then: one server that lacks an upload, or claims so, would keep the run from ever ending.
         """
-        lacking = {c: item.missing for c, item in self._incomplete.items() if item.final}
-        if round in self._recorded and lacking:
+        if lacking := self._lost(round):
             client, missing = min(lacking.items())
             raise CheckFailed(
                 f"round {round} has begun with {len(lacking)} data owners whose uploads are not at all three servers "
                 f"any more, {client!r} among them, which parties {', '.join(map(str, missing))} do not list; expected "
-                "the servers' folders as they were left"
+                "the servers' folders as they were left, or the word of all three operators to end the run with the "
+                "rounds done (syncret study finish)"
             )
 
     def _check_sources(self) -> None:
@@ -269,8 +285,9 @@ class Admission:
         """Admits clients until each server has all expected ones, or expects no more, or has waited long enough.
 
         The servers synchronise at growing intervals, so that a silent server is noticed within the receive deadline.
-        Where all expected ones have sent, and too few are complete, as after a server has lost its folder, all three
-        go on waiting for the missing parts: what they decide by is the same at all three.
+        Where all expected ones have sent, and too few are complete, or a round has begun with one that no longer is,
+        as after a server has lost its folder, all three go on waiting for the missing parts, or for their operators:
+        what they decide by is the same at all three.
         """
         self._wait.begin(round)
         longest = self._config.timeouts.receive_s / 4
@@ -282,8 +299,9 @@ class Admission:
                 "ready", partial(self._wait.ready, self._incomplete, patient=patient)
             )
             all_ready = await self._admit_due(round, ready=ready, hold=True, last=False)
-            if all_ready and not patient and self._lacks_parts:
-                all_ready, patient = False, True
+            waited, patient = patient, (patient or all_ready) and self._lacks_parts(round)
+            if patient and not waited:
+                all_ready = False
             if self._registry.held and (all_ready or self._batch_is_full):
                 # A participant may have withdrawn or replaced a held upload meanwhile, so the servers agree anew before
                 # counting.
@@ -297,10 +315,17 @@ class Admission:
                 pause = min(max(pause * 1.5, listed_s / _LISTING_SHARE), longest)
                 await self._wait.sleep(pause, self._incomplete, patient=patient)
 
-    @property
-    def _lacks_parts(self) -> bool:
-        """True if too few submissions are complete, and others may become so."""
-        return bool(self._incomplete) and not (self._wait.has_minimum or self._wait.finishing)
+    def _lacks_parts(self, round: int) -> bool:
+        """True if too few submissions are complete, or not all that ``round`` has begun with, and others may become."""
+        if self._wait.finishing:
+            return False
+        return bool(self._lost(round)) or (bool(self._incomplete) and not self._wait.has_minimum)
+
+    def _lost(self, round: int) -> dict[str, tuple[int, ...]]:
+        """Members of a round that has begun whose uploads some servers lack, and these servers."""
+        if round not in self._recorded:
+            return {}
+        return {c: item.missing for c, item in self._incomplete.items() if item.final}
 
     @property
     def _batch_is_full(self) -> bool:

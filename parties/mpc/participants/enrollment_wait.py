@@ -17,6 +17,8 @@ from parties.mpc.replay.effects import ParticipantView
 from parties.session.enrollment import enrollment_wait_s
 
 _POLL_S = 0.1
+_DECISION_S = 24 * 3600.0
+"""Longest wait for the operators' decision where a server has lost shares of a round that has begun."""
 
 
 class WaitObserver(Protocol):
@@ -46,14 +48,15 @@ class EnrollmentWait:
         self._control = control
         self._observer = observer
         self._round = 0
-        self._deadline = 0.0
+        self._began = self._deadline = 0.0
         self._last_arrival = time.monotonic()
         """Monotonic time of the last arrival of a counted or held client, in seconds."""
 
     def begin(self, round: int) -> None:
         """Begins the wait for the clients of ``round``."""
         self._round = round
-        self._deadline = time.monotonic() + enrollment_wait_s(self._clients)
+        self._began = time.monotonic()
+        self._deadline = self._began + enrollment_wait_s(self._clients)
 
     def arrived(self) -> None:
         """Notes the arrival of a client."""
@@ -81,29 +84,41 @@ class EnrollmentWait:
     ) -> bool:
         """True if this server waits for nobody any more; ``incomplete`` are shown to the observer.
 
-        A ``patient`` server has all expected submissions, too few of them complete, and waits for their missing parts.
+        A ``patient`` server has all expected submissions, or goes on with a round that has begun, and waits for parts
+        that another server lacks, or for the operators to end the run.
         """
         stored, now = self._submissions.count(), time.monotonic()
+        deadline = self._deadline_with(incomplete, patient=patient)
         commands = self._control.commands
         self._observer.waiting(
             WaitStatus(
                 stored,
                 self._n_complete,
-                self._deadline - now,
+                deadline - now,
                 dict(incomplete),
                 commands=commands.by_server,
+                round=self._round,
             )
         )
+        if self._control.closed.is_set() or self.finishing or now >= deadline:
+            return True
+        if patient:
+            return False
         grace_s = self._clients.grace_s
         return (
-            (stored >= self._clients.expected and (self.has_minimum or not patient))
-            or self._control.closed.is_set()
-            or self.finishing
-            or now >= self._deadline
+            stored >= self._clients.expected
             or (self.has_minimum and commands.asked.close)
             or (self.has_minimum and grace_s is not None and now >= self._last_arrival + grace_s)
             # The first round is over, so the wait for participants is, too.
             or (self.has_minimum and self._round > 0)
+        )
+
+    def _deadline_with(
+        self, incomplete: Mapping[str, IncompleteSubmission], *, patient: bool
+    ) -> float:
+        lost = any(item.final for item in incomplete.values())
+        return (
+            max(self._deadline, self._began + _DECISION_S) if patient and lost else self._deadline
         )
 
     async def sleep(
@@ -114,7 +129,7 @@ class EnrollmentWait:
         patient: bool = False,
     ) -> None:
         """Sleeps for ``pause`` seconds, or until this server is ready."""
-        until = min(time.monotonic() + pause, self._deadline)
+        until = time.monotonic() + pause
         while (left := until - time.monotonic()) > 0 and not self.ready(
             incomplete, patient=patient
         ):

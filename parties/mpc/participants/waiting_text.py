@@ -23,7 +23,7 @@ class WaitStatus:
     """Progress of waiting: ``stored`` participants have sent to this server, ``complete`` are counted or held.
 
     ``incomplete`` are submissions that some servers lack. ``left_s`` is the maximum remaining wait in seconds.
-    ``commands`` are the commands of each server's operator.
+    ``commands`` are the commands of each server's operator, ``round`` the round that is to begin.
     """
 
     stored: int
@@ -31,6 +31,7 @@ class WaitStatus:
     left_s: float
     incomplete: Mapping[str, IncompleteSubmission] = field(default_factory=dict)
     commands: Sequence[CommandSet] = ()
+    round: int = 0
 
 
 def waiting_text(config: Config, pid: int, state: WaitStatus, missing: Sequence[str]) -> str:
@@ -59,6 +60,11 @@ def _deadline_clause(config: Config, state: WaitStatus) -> str:
 
 def _missing_clauses(config: Config, pid: int, state: WaitStatus) -> list[str]:
     """Clauses about uploads that are not at all three servers, one for each server."""
+    way_out = (
+        "all three operators can end the run with the rounds done (syncret study finish)"
+        if state.round
+        else "the study can only be cancelled (syncret study cancel)"
+    )
     names = [party.name for party in config.require_parties()]
     texts = []
     for server in range(3):
@@ -73,7 +79,8 @@ def _missing_clauses(config: Config, pid: int, state: WaitStatus) -> list[str]:
             )
         if gone:
             texts.append(
-                f"{who} has lost the shares of {_names(gone)}, who are counted already and cannot be counted anew"
+                f"{who} has lost the shares of {_names(gone)}, who are counted already and cannot be counted anew: "
+                f"{way_out}"
             )
     return texts
 

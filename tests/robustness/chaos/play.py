@@ -46,6 +46,7 @@ _SETTINGS: dict[str, Any] = {
 }
 _OVER = ("failed", "cancelled")
 _NOTHING_OF = re.compile(r"this server has nothing of ([^:]+):")
+_COUNTED = "cannot be counted anew"
 
 
 class WrongEnd(Exception):
@@ -121,6 +122,7 @@ class ChaosStudy:
         self._backups: dict[str, Path] = {}
         self._to_approve: set[str] = set()
         self._seen: dict[str, str] = {}
+        self._finishing = False
         self._lost = set[str]()
         """Owners of whose submissions a server says that it has nothing."""
 
@@ -289,6 +291,8 @@ class ChaosStudy:
                 self._say(f"{host.name}: {state} {study['why'] if study else ''}")
             if study and (lost := _NOTHING_OF.search(str(study["why"]))):
                 self._lost |= {owner for owner in OWNERS if owner in lost[1]}
+            if study and _COUNTED in str(study["why"]) and not self._finishing:
+                self._finish()
             if state in _OVER:
                 raise WrongEnd(f"{host.name}: it is {state}: {study and study['reason']}")
             if state == "proposed" and host.name in self._to_approve:
@@ -297,6 +301,13 @@ class ChaosStudy:
                     host.serve.ask("POST", target, {"digest": self._digest})
             elif state not in ("-", "proposed"):
                 self._to_approve.discard(host.name)
+
+    def _finish(self) -> None:
+        """Ends the study with the rounds done, by all three operators, where a server has lost shares for good."""
+        self._finishing = True
+        self._say("the operators end it with the rounds done")
+        for host in self.hosts:
+            host.serve.ask("POST", f"/studies/{self._digest}/finish", {})
 
     def _study(self, host: Host) -> dict[str, Any] | None:
         """Returns the study as a service shows it; None without an answer."""
