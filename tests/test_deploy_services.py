@@ -293,8 +293,7 @@ def test_the_charts_pods_take_a_study_from_the_invitation_to_the_audited_result(
             "settings": "[keep]\nresults_days = 30\n",
             **more,
         }
-        (tmp_path / name).mkdir(exist_ok=True)
-        return Pod(short / name, rendered(tmp_path / name, values), "StatefulSet", server)
+        return Pod(short / name, rendered(values), "StatefulSet", server)
 
     # First the operators hand over what the logs show, by the README's command.
     (cut,) = re.findall(r"-c identity \| (.*) >alpha.server$", README.read_text(), re.MULTILINE)
@@ -330,9 +329,7 @@ def owners_of_the_chart(cluster: Cluster, folder: Path) -> None:
             "invitation": {"existingConfigMap": "study"},
             "table": {"file": "small.csv", "volume": {"persistentVolumeClaim": {"claimName": "t"}}},
         }
-        path = cluster.folder / f"owner-{name}"
-        path.mkdir(exist_ok=True)
-        pod = Pod(folder / name, rendered(path, values, OWNER_CHART), "Job", Image.of("owner"))
+        pod = Pod(folder / name, rendered(values, OWNER_CHART), "Job", Image.of("owner"))
         write_small(pod.volumes["table"])
         shutil.copy(invitation, pod.volumes["invitation"] / "study.invitation")
         return pod
