@@ -55,6 +55,14 @@ def run(*command: str, given: str = "") -> str:
     return done.stdout
 
 
+def sections(path: Path) -> configparser.ConfigParser:
+    """A unit of systemd."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(path)
+    return unit
+
+
 # Images
 
 
@@ -107,9 +115,7 @@ def test_health_checks_are_in_every_format_that_images_have_not() -> None:
     words = json.loads(command)
     for name in SERVERS:
         assert compose()["services"][name]["healthcheck"]["test"] == ["CMD", *words]
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "systemd" / "syncret.container")
+    unit = sections(DEPLOY / "systemd" / "syncret.container")
     assert unit["Container"]["HealthCmd"].split() == words
     assert unit["Container"]["ReadOnly"] == "true"
     assert unit["Container"]["DropCapability"] == "ALL"
@@ -195,6 +201,33 @@ def test_the_unit_is_confined() -> None:
     exposure = re.search(r"exposure level for syncret\.service: ([0-9.]+)", shown)
     assert exposure is not None
     assert float(exposure.group(1)) <= MOST_EXPOSED
+
+
+# Ports
+
+
+def test_guides_and_examples_have_data_owners_come_to_443() -> None:
+    """Networks of hospitals let out that port. Containers, whose user may not listen there, have another."""
+    texts = [path for path in ROOT.glob("[de]*/**/*.md") if path.is_file()]
+    texts += (ROOT / "parties" / "cli").glob("*.py")
+    shown = [
+        port
+        for path in texts
+        for port in re.findall(r"--ingest \w+\.example\S*:(\d+)", path.read_text())
+    ]
+    assert set(shown) == {"443"}
+    assert len(shown) > 8
+    unit = sections(DEPLOY / "systemd" / "syncret.container")["Container"]
+    text = (DEPLOY / "server.Containerfile").read_text()
+    (command,) = re.findall(r"^CMD (\[.*\])$", text, re.MULTILINE)
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", text, re.MULTILINE)
+    assert json.loads(command) == unit["Exec"].split()
+    assert re.findall(r"0\.0\.0\.0:(\d+)", unit["Exec"]) == exposed.split()
+    published = re.findall(
+        r"^PublishPort=(.*)$", (DEPLOY / "systemd" / "syncret.container").read_text(), re.MULTILINE
+    )
+    assert published == ["7100:7100", "443:7443"]
+    assert "AmbientCapabilities=CAP_NET_BIND_SERVICE" in UNIT.read_text()
 
 
 # Compose
@@ -365,7 +398,7 @@ def rendered(values: Mapping[str, object] = {}, chart: Path = CHART) -> list[dic
 def by_helm(
     what: str, chart: Path, values: Mapping[str, object] = {}
 ) -> "subprocess.CompletedProcess[str]":
-    """What Helm's library makes of a chart; see `tests/helm_chart.py`."""
+    """Output of Helm's library on a chart; see `tests/helm_chart.py`."""
     if importlib.util.find_spec("helm_python") is None:
         pytest.skip("helm-python-sdk is not installed here")
     command = [sys.executable, str(ROOT / "tests" / "helm_chart.py"), what, str(chart), "one"]
@@ -447,7 +480,7 @@ def test_the_chart_runs_one_confined_server_behind_two_ports() -> None:
     services = {m["metadata"]["name"]: m["spec"] for m in manifests if m["kind"] == "Service"}
     assert found["StatefulSet"]["spec"]["serviceName"] in services
     ports = {name: [port["port"] for port in spec["ports"]] for name, spec in services.items()}
-    assert ports == {"one-syncret-mesh": [7100], "one-syncret-ingest": [7443]}
+    assert ports == {"one-syncret-mesh": [7100], "one-syncret-ingest": [443]}
     assert [port["containerPort"] for port in server["ports"]] == [7100, 7443]
     policy = found["NetworkPolicy"]["spec"]
     assert policy["policyTypes"] == ["Ingress"]
