@@ -34,8 +34,8 @@ from parties.session.owner import owner_files
 _PATH = click.Path(path_type=Path)
 HERE = "this machine"
 _ASK = (
-    "`syncret join INVITATION` asks for one. Without an invitation: `syncret certs request NAME`, and send the request to "
-    "the coordinator."
+    "`syncret join INVITATION` asks for one. Without an invitation: `syncret certs request NAME`, and send the request "
+    "to the coordinator."
 )
 
 
