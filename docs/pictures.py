@@ -22,7 +22,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _COLOURS = 96
 """Number of colours of a picture: pages of text need no more, and the file is a third."""
 _PHONE = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
-_APPROVED, _LAST_OWNER = 65, 140
+_APPROVED, _LAST_OWNER, _LAST_ADMITTED = 65, 140, 142
 """Steps of the guides' study at which pictures are taken."""
 _DESK = {"viewport": {"width": 1000, "height": 800}}
 
@@ -82,12 +82,11 @@ def _study(session, blocks, service: Path, browser: Browser, running: list) -> N
         if block.step == _APPROVED:
             page.goto(_address(service, running))
             _proposed(page)
-        last = block.step == _LAST_OWNER
-        if last:
+        if block.step == _LAST_OWNER:
             page.get_by_role("row", name="south").wait_for()
             save(page, "console-2-waiting")
         session.run(block)
-        if last:
+        if block.step == _LAST_ADMITTED:
             page.locator("progress[aria-label='Rounds done']:not([value='0'])").wait_for()
             page.evaluate("scrollTo(0, 0)")
             save(page, "console-3-rounds")
@@ -130,6 +129,7 @@ if __name__ == "__main__":
         case ["report", run]:
             report(Path(run))
         case ["console", folder]:
-            console(Path(folder))
+            # Homes of the people in it are absolute paths.
+            console(Path(folder).resolve())
         case _:
             raise SystemExit(__doc__)

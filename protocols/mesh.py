@@ -172,9 +172,11 @@ class _Port:
 
     def __init__(self, pid: int, address: tuple[str, int]) -> None:
         """Opens the port. Raises ConfigurationError where this host cannot listen there."""
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
-            self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)
+            found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+            # Of a name with both, IPv4.
+            family, _, _, _, name = min(found, key=lambda each: each[0] != socket.AF_INET)
+            self._socket = socket.create_server(name, family=family, backlog=_BACKLOG)
         except (OSError, OverflowError, UnicodeError) as problem:
             raise ConfigurationError(
                 f"party {pid} cannot listen on {_show(address)}: {problem};"

@@ -2,6 +2,8 @@
 
 import operator
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -96,6 +98,43 @@ def test_alert_fires_at_its_fault_and_leads_to_what_is_to_be_done(rule: dict[str
     heading = anchor.replace("-", " ")
     section = next(s for s in text.split("\n## ") if s.lower().startswith(f"{heading}\n"))
     assert f"`{rule['alert']}`" in section
+
+
+@pytest.mark.slow
+def test_prometheus_itself_fires_each_alert_after_its_time_and_none_where_nothing_is_wrong(
+    tmp_path: Path,
+) -> None:
+    """The rules' own expressions and times, by Debian's package `prometheus`."""
+    promtool = shutil.which("promtool") or pytest.skip("promtool is not installed here")
+    cases = [
+        unit_test(f"count(ALERTS{FIRING}) by (alertname)", QUIET, []),
+        *(
+            unit_test(
+                f"count(ALERTS{FIRING[:-1]},alertname={name!r}}})",
+                {**QUIET, **fault},
+                [{"labels": "{}", "value": len(firing({**QUIET, **fault})[name])}],
+            )
+            for name, fault in FAULTS.items()
+        ),
+    ]
+    tests = tmp_path / "tests.yml"
+    tests.write_text(yaml.safe_dump({"rule_files": [str(FILE)], "tests": cases}))
+    done = subprocess.run(
+        [promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+FIRING = '{alertstate="firing"}'
+
+
+def unit_test(query: str, status: dict[str, Any], samples: list[object]) -> dict[str, object]:
+    """A test of promtool's: what the query finds after two hours of a service's status."""
+    text = render([], own=status)[0].decode().replace("+Inf", "1e300")
+    pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    series = [{"series": name, "values": f"{value}+0x130"} for name, value in pairs]
+    test = {"expr": query, "eval_time": "2h", "exp_samples": samples}
+    return {"interval": "1m", "input_series": series, "promql_expr_test": [test]}
 
 
 def test_backup_of_two_days_ago_is_old_and_none_is_older() -> None:

@@ -2,6 +2,7 @@
 
 import configparser
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -52,6 +53,14 @@ def run(*command: str, given: str = "") -> str:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def sections(path: Path) -> configparser.ConfigParser:
+    """A unit of systemd."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(path)
+    return unit
 
 
 # Images
@@ -106,9 +115,7 @@ def test_health_checks_are_in_every_format_that_images_have_not() -> None:
     words = json.loads(command)
     for name in SERVERS:
         assert compose()["services"][name]["healthcheck"]["test"] == ["CMD", *words]
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "systemd" / "syncret.container")
+    unit = sections(DEPLOY / "systemd" / "syncret.container")
     assert unit["Container"]["HealthCmd"].split() == words
     assert unit["Container"]["ReadOnly"] == "true"
     assert unit["Container"]["DropCapability"] == "ALL"
@@ -194,6 +201,33 @@ def test_the_unit_is_confined() -> None:
     exposure = re.search(r"exposure level for syncret\.service: ([0-9.]+)", shown)
     assert exposure is not None
     assert float(exposure.group(1)) <= MOST_EXPOSED
+
+
+# Ports
+
+
+def test_guides_and_examples_have_data_owners_come_to_443() -> None:
+    """Networks of hospitals let out that port. Containers, whose user may not listen there, have another."""
+    texts = [path for path in ROOT.glob("[de]*/**/*.md") if path.is_file()]
+    texts += (ROOT / "parties" / "cli").glob("*.py")
+    shown = [
+        port
+        for path in texts
+        for port in re.findall(r"--ingest \w+\.example\S*:(\d+)", path.read_text())
+    ]
+    assert set(shown) == {"443"}
+    assert len(shown) > 8
+    unit = sections(DEPLOY / "systemd" / "syncret.container")["Container"]
+    text = (DEPLOY / "server.Containerfile").read_text()
+    (command,) = re.findall(r"^CMD (\[.*\])$", text, re.MULTILINE)
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", text, re.MULTILINE)
+    assert json.loads(command) == unit["Exec"].split()
+    assert re.findall(r"0\.0\.0\.0:(\d+)", unit["Exec"]) == exposed.split()
+    published = re.findall(
+        r"^PublishPort=(.*)$", (DEPLOY / "systemd" / "syncret.container").read_text(), re.MULTILINE
+    )
+    assert published == ["7100:7100", "443:7443"]
+    assert "AmbientCapabilities=CAP_NET_BIND_SERVICE" in UNIT.read_text()
 
 
 # Compose
@@ -354,40 +388,23 @@ def test_the_scripts_of_compose_run_the_study_of_three_hosts(tmp_path: Path) -> 
 # Helm
 
 
-def rendered(
-    tmp_path: Path, values: Mapping[str, object] = {}, chart: Path = CHART
-) -> list[dict[str, Any]]:
-    """A chart's manifests, by Helm, or where it is not installed by Go's templates, which are Helm's."""
-    done = rendering(tmp_path, values, chart)
+def rendered(values: Mapping[str, object] = {}, chart: Path = CHART) -> list[dict[str, Any]]:
+    """A chart's manifests."""
+    done = by_helm("render", chart, values)
     assert done.returncode == 0, done.stdout + done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def rendering(
-    tmp_path: Path, values: Mapping[str, object], chart: Path
+def by_helm(
+    what: str, chart: Path, values: Mapping[str, object] = {}
 ) -> "subprocess.CompletedProcess[str]":
-    if helm := shutil.which("helm"):
-        path = tmp_path / "values.json"
-        path.write_text(json.dumps(values))
-        command, given = [helm, "template", "one", str(chart), "-f", str(path)], ""
-    else:
-        go = tool("helm", "go")
-        described = yaml.safe_load((chart / "Chart.yaml").read_text())
-        base = yaml.safe_load((chart / "values.yaml").read_text())
-        merged = {key: _over(value, values.get(key)) for key, value in base.items()}
-        program = str(ROOT / "tests" / "helm_render.go")
-        command, given = (
-            [go, "run", program, str(chart), "one"],
-            json.dumps({**merged, "Chart": described}),
-        )
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
-
-
-def _over(value: object, other: object) -> object:
-    if isinstance(value, dict) and isinstance(other, dict):
-        both = {key: _over(inner, other.get(key)) for key, inner in value.items()}
-        return other | both
-    return value if other is None else other
+    """Output of Helm's library on a chart; see `tests/helm_chart.py`."""
+    if importlib.util.find_spec("helm_python") is None:
+        pytest.skip("helm-python-sdk is not installed here")
+    command = [sys.executable, str(ROOT / "tests" / "helm_chart.py"), what, str(chart), "one"]
+    return subprocess.run(
+        command, input=json.dumps(values), capture_output=True, text=True, check=False
+    )
 
 
 def by_kind(manifests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -400,7 +417,8 @@ def by_name(path: Path) -> str:
 
 @pytest.mark.parametrize("chart", CHARTS, ids=by_name)
 def test_helm_has_nothing_to_say(chart: Path) -> None:
-    run(tool("helm"), "lint", "--strict", str(chart))
+    done = by_helm("lint", chart)
+    assert (done.returncode, done.stdout.strip()) == (0, "")
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=by_name)
@@ -435,8 +453,8 @@ def test_templates_use_values_that_there_are(chart: Path) -> None:
             value = value[part]
 
 
-def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> None:
-    manifests = rendered(tmp_path)
+def test_the_chart_runs_one_confined_server_behind_two_ports() -> None:
+    manifests = rendered()
     found = by_kind(manifests)
     assert set(found) == {"StatefulSet", "Service", "NetworkPolicy", "ServiceAccount"}
     account = found["ServiceAccount"]
@@ -462,7 +480,7 @@ def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> 
     services = {m["metadata"]["name"]: m["spec"] for m in manifests if m["kind"] == "Service"}
     assert found["StatefulSet"]["spec"]["serviceName"] in services
     ports = {name: [port["port"] for port in spec["ports"]] for name, spec in services.items()}
-    assert ports == {"one-syncret-mesh": [7100], "one-syncret-ingest": [7443]}
+    assert ports == {"one-syncret-mesh": [7100], "one-syncret-ingest": [443]}
     assert [port["containerPort"] for port in server["ports"]] == [7100, 7443]
     policy = found["NetworkPolicy"]["spec"]
     assert policy["policyTypes"] == ["Ingress"]
@@ -476,13 +494,13 @@ def test_the_chart_runs_one_confined_server_behind_two_ports(tmp_path: Path) -> 
     assert all(spec["selector"].items() <= labels for spec in services.values())
 
 
-def test_the_chart_has_ipv6_and_each_ports_own_kind_of_service(tmp_path: Path) -> None:
+def test_the_chart_has_ipv6_and_each_ports_own_kind_of_service() -> None:
     values = {
         "mesh": {"address": "[2001:db8::1]:7100", "type": "NodePort"},
         "ingest": {"annotations": {"lb": "public"}},
         "network": {"listen": "::", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6"]},
     }
-    manifests = rendered(tmp_path, values)
+    manifests = rendered(values)
     services = {m["metadata"]["name"]: m for m in manifests if m["kind"] == "Service"}
     mesh, ingest = services["one-syncret-mesh"], services["one-syncret-ingest"]
     assert mesh["spec"]["type"] == "NodePort"
@@ -497,7 +515,7 @@ def test_the_chart_has_ipv6_and_each_ports_own_kind_of_service(tmp_path: Path) -
     assert listening == ["[::]:7100", "[::]:7443"]
 
 
-def test_the_chart_takes_what_clusters_add(tmp_path: Path) -> None:
+def test_the_chart_takes_what_clusters_add() -> None:
     proxy = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
     mounted = {"name": "csi", "mountPath": "/keys", "readOnly": True}
     volume = {"name": "csi", "csi": {"driver": "secrets-store.csi.k8s.io"}}
@@ -507,7 +525,7 @@ def test_the_chart_takes_what_clusters_add(tmp_path: Path) -> None:
         "extraVolumeMounts": [mounted],
         "serviceAccount": {"create": False, "name": "theirs"},
     }
-    found = by_kind(rendered(tmp_path, values))
+    found = by_kind(rendered(values))
     assert "ServiceAccount" not in found
     pod = found["StatefulSet"]["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == "theirs"
@@ -529,10 +547,8 @@ MONITORED = {
 }
 
 
-def test_the_chart_has_prometheus_operators_resources_and_the_rules_of_one_file(
-    tmp_path: Path,
-) -> None:
-    manifests = rendered(tmp_path, MONITORED)
+def test_the_chart_has_prometheus_operators_resources_and_the_rules_of_one_file() -> None:
+    manifests = rendered(MONITORED)
     found = by_kind(manifests)
     rules = yaml.safe_load((DEPLOY / "prometheus" / "syncret.rules.yml").read_text())
     assert found["PrometheusRule"]["spec"] == rules
@@ -561,11 +577,9 @@ def test_the_chart_has_prometheus_operators_resources_and_the_rules_of_one_file(
     ("without", "named"),
     [("admin", "admin.port"), ("monitoring", "monitoring.tlsSecret")],
 )
-def test_a_service_monitor_that_could_ask_nothing_is_refused(
-    tmp_path: Path, without: str, named: str
-) -> None:
+def test_a_service_monitor_that_could_ask_nothing_is_refused(without: str, named: str) -> None:
     values = {**MONITORED, without: {"port": 0} if without == "admin" else {"serviceMonitor": True}}
-    done = rendering(tmp_path, values, CHART)
+    done = by_helm("render", CHART, values)
     assert done.returncode != 0
     assert named in done.stderr
 
@@ -577,8 +591,8 @@ OWNED = {
 
 
 @pytest.mark.parametrize("agree", [False, True])
-def test_an_owners_job_sends_nothing_without_consent(tmp_path: Path, agree: bool) -> None:
-    found = by_kind(rendered(tmp_path, {**OWNED, "agree": agree}, OWNER_CHART))
+def test_an_owners_job_sends_nothing_without_consent(agree: bool) -> None:
+    found = by_kind(rendered({**OWNED, "agree": agree}, OWNER_CHART))
     assert set(found) == {"Job", "PersistentVolumeClaim"}
     assert found["PersistentVolumeClaim"]["metadata"]["annotations"] == {
         "helm.sh/resource-policy": "keep"
@@ -599,16 +613,16 @@ def test_an_owners_job_sends_nothing_without_consent(tmp_path: Path, agree: bool
     assert mounted["table"]["readOnly"] is True
 
 
-def test_an_owners_job_without_a_table_or_an_invitation_is_refused(tmp_path: Path) -> None:
+def test_an_owners_job_without_a_table_or_an_invitation_is_refused() -> None:
     for missing in OWNED:
         given = {key: value for key, value in OWNED.items() if key != missing}
-        done = rendering(tmp_path, given, OWNER_CHART)
+        done = by_helm("render", OWNER_CHART, given)
         assert done.returncode != 0
         assert f"{missing}." in done.stderr
 
 
-def test_the_chart_has_the_operators_port_where_it_is_asked_for(tmp_path: Path) -> None:
-    manifests = rendered(tmp_path, {"admin": {"port": 7444}})
+def test_the_chart_has_the_operators_port_where_it_is_asked_for() -> None:
+    manifests = rendered({"admin": {"port": 7444}})
     services = {m["metadata"]["name"]: m["spec"] for m in manifests if m["kind"] == "Service"}
     (name,) = [name for name in services if name.endswith("-admin")]
     assert services[name]["type"] == "ClusterIP"
@@ -628,11 +642,11 @@ def test_the_chart_has_the_operators_port_where_it_is_asked_for(tmp_path: Path) 
             "adminFrom": prometheus,
         },
     }
-    *_, last = by_kind(rendered(tmp_path, values))["NetworkPolicy"]["spec"]["ingress"]
+    *_, last = by_kind(rendered(values))["NetworkPolicy"]["spec"]["ingress"]
     assert last == {"ports": [{"port": "admin"}], "from": prometheus}
 
 
-def test_the_chart_takes_secrets_by_reference_alone(tmp_path: Path) -> None:
+def test_the_chart_takes_secrets_by_reference_alone() -> None:
     values = {
         "database": {"existingSecret": "base", "key": "url"},
         "identity": {"existingSecret": "keys"},
@@ -641,9 +655,8 @@ def test_the_chart_takes_secrets_by_reference_alone(tmp_path: Path) -> None:
         "image": {"digest": "sha256:" + "0" * 64},
         "networkPolicy": {"meshFrom": [{"ipBlock": {"cidr": "192.0.2.10/32"}}]},
         "persistence": {"storageClass": "fast"},
-        "service": {"type": "ClusterIP"},
     }
-    manifests = rendered(tmp_path, values)
+    manifests = rendered(values)
     found = by_kind(manifests)
     assert "Secret" not in found
     assert found["ConfigMap"]["data"]["settings.toml"].strip() == values["settings"].strip()  # type: ignore[attr-defined]

@@ -4,7 +4,6 @@ Commands, environments, probes and mounted files are read from the units, from t
 images' Containerfiles. Folders stand in the place of the paths of a host or a container.
 """
 
-import configparser
 import contextlib
 import json
 import re
@@ -28,7 +27,7 @@ from parties.local.children import free_ports
 from tests.parties.serving import OWNERS, SERVERS, Cluster, Serve, make_identities
 from tests.parties.small import write_small
 from tests.parties.test_taking_part import authority_of, propose_and_invite, waiting
-from tests.test_deploy import DEPLOY, OWNER_CHART, ROOT, UNIT, by_kind, rendered, run
+from tests.test_deploy import DEPLOY, OWNER_CHART, ROOT, UNIT, by_kind, rendered, run, sections
 from tests.until import until
 
 QUADLET = DEPLOY / "systemd" / "syncret.container"
@@ -109,13 +108,6 @@ class Place:
             process.wait()
 
 
-def sections(path: Path) -> configparser.ConfigParser:
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(path)
-    return unit
-
-
 class Systemd:
     """The socket that systemd listens at, with all that it has heard."""
 
@@ -179,10 +171,14 @@ def test_the_quadlets_container_has_a_server_that_is_healthy_and_ends_with_0(
     assert volume == "syncret"
     home, *_ = make_identities(tmp_path)
     place = Place(tmp_path, {mounted: home})
-    command = [*image.entry, *shlex.split(container["Exec"])]
+    mesh, ingest = free_ports(2)
+    given = container["Exec"].replace(":7100", f":{mesh}").replace(":7443", f":{ingest}")
+    command = [*image.entry, *shlex.split(given)]
     health = shlex.split(container["HealthCmd"])
     with place.started(command, image.environment, log) as process:
         until((home / "admin.sock").exists, "a server that answers", READY_S)
+        for port in (mesh, ingest):
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
         assert place.succeeds(health, image.environment), log.read_text()
         process.send_signal(signal.SIGTERM)
         assert process.wait(float(unit["Service"]["TimeoutStopSec"])) == 0, log.read_text()
@@ -283,18 +279,20 @@ def test_the_charts_pods_take_a_study_from_the_invitation_to_the_audited_result(
     """Three releases of the server's chart, and for each owner the job that checks and the job that agrees."""
     server, ports = Image.of("server"), free_ports(6)
 
+    def end(port: int) -> dict[str, object]:
+        return {"address": f"localhost:{port}", "port": port}
+
     def release(number: int, **more: object) -> Pod:
         name = SERVERS[number]
         values = {
             "name": name,
-            "mesh": {"address": f"localhost:{ports[2 * number]}"},
-            "ingest": {"address": f"localhost:{ports[2 * number + 1]}"},
+            "mesh": end(ports[2 * number]),
+            "ingest": end(ports[2 * number + 1]),
             "network": {"listen": "127.0.0.1"},
             "settings": "[keep]\nresults_days = 30\n",
             **more,
         }
-        (tmp_path / name).mkdir(exist_ok=True)
-        return Pod(short / name, rendered(tmp_path / name, values), "StatefulSet", server)
+        return Pod(short / name, rendered(values), "StatefulSet", server)
 
     # First the operators hand over what the logs show, by the README's command.
     (cut,) = re.findall(r"-c identity \| (.*) >alpha.server$", README.read_text(), re.MULTILINE)
@@ -330,9 +328,7 @@ def owners_of_the_chart(cluster: Cluster, folder: Path) -> None:
             "invitation": {"existingConfigMap": "study"},
             "table": {"file": "small.csv", "volume": {"persistentVolumeClaim": {"claimName": "t"}}},
         }
-        path = cluster.folder / f"owner-{name}"
-        path.mkdir(exist_ok=True)
-        pod = Pod(folder / name, rendered(path, values, OWNER_CHART), "Job", Image.of("owner"))
+        pod = Pod(folder / name, rendered(values, OWNER_CHART), "Job", Image.of("owner"))
         write_small(pod.volumes["table"])
         shutil.copy(invitation, pod.volumes["invitation"] / "study.invitation")
         return pod

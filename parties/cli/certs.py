@@ -113,7 +113,7 @@ _KEYS = click.option(
 
 
 @click.group(
-    epilog="Example: syncret certs card alpha --mesh alpha.example:7100 --ingest alpha.example:7443"
+    epilog="Example: syncret certs card alpha --mesh alpha.example:7100 --ingest alpha.example:443"
 )
 def certs() -> None:
     """Make keys, cards and certificates, each where it belongs.
@@ -129,7 +129,7 @@ certs.add_command(renew)
 
 @certs.command(
     short_help="A server: make its keys and its card.",
-    epilog="Example: syncret certs card alpha --mesh alpha.example:7100 --ingest alpha.example:7443",
+    epilog="Example: syncret certs card alpha --mesh alpha.example:7100 --ingest alpha.example:443",
 )
 @click.argument("name")
 @_address("mesh", "Where the other two servers reach this one.")

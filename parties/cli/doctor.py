@@ -12,15 +12,16 @@ import click
 from parties.cli.invitations import open_study
 from parties.cli.numbers import NumberRange
 from parties.cli.runtime import common_options, run_supervised
-from parties.config import Address, CertificateFiles, Config, PartySection
-from parties.crypto.pinned_key import PinnedKey
+from parties.config import CertificateFiles, Config, StudyServer
 from parties.foundation.errors import PartyError
 from parties.foundation.exit_codes import Status
+from parties.foundation.version import INGEST_VERSION, version
 from parties.local.processes import Supervision
+from parties.mpc.submission.admission import ask_greeting
 from parties.mpc.submission.http_api import run_path
 from parties.mpc.submission.preview import ServerAvailability
 from parties.mpc.submission.status import ServerAnswer, ask_differences, ask_server
-from parties.observability.clocks import OFF_S, offset_text
+from parties.observability.clocks import OFF_S, ClockReading, offset_text
 from parties.session.connection_check import (
     LIMIT_S,
     Finding,
@@ -32,7 +33,10 @@ from parties.session.owner import owner_files
 
 _PATH = click.Path(path_type=Path)
 HERE = "this machine"
-_ASK = "Make a key with `syncret certs request NAME`, and send the request to the coordinator, who sends a certificate."
+_ASK = (
+    "`syncret join INVITATION` asks for one. Without an invitation: `syncret certs request NAME`, and send the request "
+    "to the coordinator."
+)
 
 
 @click.command(epilog="Example: syncret doctor study/stays.toml")
@@ -59,10 +63,10 @@ def doctor(
     """Find out what keeps this machine from the servers of a study.
 
     For each server: its name, the way to it (HTTPS_PROXY, or network.proxy in the config), the key that answers there,
-    whether it takes submissions of yours, and its clock. For this machine: certificate and disk. Nothing of a table is
-    read, sent or charged; it works before you have a certificate, too. What is wrong comes with a sentence for the
-    people who run your network. Exit status 0 if all is well, 5 where the certificate is missing or not good, 6 for
-    everything else.
+    its version, whether it takes submissions of yours, and its clock. For this machine: certificate and disk. Nothing
+    of a table is read, sent or charged; it works before you have a certificate, too. What is wrong comes with a
+    sentence for the people who run your network. Exit status 0 if all is well, 5 where the certificate is missing or
+    not good, 6 for everything else.
     """
     study = open_study(config)
     find_files = partial(owner_files, study, ca=ca, cert=cert, key=key)
@@ -116,32 +120,47 @@ async def examine(
         here = check_files(files)
     except PartyError as error:
         files, here = None, Finding("certificate", False, str(error), _ASK)
-    ends = _ends(config)
+    servers = config.require_servers()
     found = await asyncio.gather(
-        *(
-            check_connection(config, address, pinned, files=files, limit_s=limit_s)
-            for address, pinned, _ in ends
-        )
+        *(_of_server(config, each, files=files, limit_s=limit_s) for each in servers)
     )
     by_place: dict[str, list[Finding]] = {HERE: [here, check_disk(Path.cwd())]}
-    for (address, pinned, party), findings in zip(ends, found, strict=True):
-        if party is not None and files is not None and all(finding.ok for finding in findings):
-            findings += await _of_study(config, party, files, limit_s=limit_s)
-        by_place[f"{pinned.name} at {address}"] = findings
+    for server, findings in zip(servers, found, strict=True):
+        by_place[f"{server.name} at {server.ingest}"] = findings
     return by_place
 
 
-def _ends(config: Config) -> list[tuple[Address, PinnedKey, PartySection | None]]:
-    if config.parties:
-        return [(party.ingest, party.pinned, party) for party in config.parties]
-    section = config.require_federation()
-    return [] if section.address is None else [(section.address, section.pinned, None)]
+async def _of_server(
+    config: Config, server: StudyServer, *, files: CertificateFiles | None, limit_s: float
+) -> list[Finding]:
+    findings = await check_connection(
+        config, server.ingest, server.pinned, files=files, limit_s=limit_s
+    )
+    if not all(finding.ok for finding in findings):
+        return findings
+    greeting = await ask_greeting(config, server, limit_s=limit_s)
+    clock = None
+    if greeting is not None:
+        findings.append(_version(greeting.messages))
+        clock = greeting.clock
+    if config.parties and files is not None:
+        heard, said = await _of_study(config, server, files, limit_s=limit_s)
+        findings.append(said)
+        clock = heard.clock or clock
+    return findings if clock is None else [*findings, _clock(clock)]
+
+
+def _version(messages: str) -> Finding:
+    ok = messages == str(INGEST_VERSION)
+    text = f"messages of version {messages}" + (", as here" if ok else f", here {INGEST_VERSION}")
+    advice = f"Install the version of Syncret that the server has; here is {version()}."
+    return Finding("version", ok, text, advice)
 
 
 async def _of_study(
-    config: Config, party: PartySection, files: CertificateFiles, *, limit_s: float
-) -> list[Finding]:
-    """Returns what a server says of the study, and of the time."""
+    config: Config, party: StudyServer, files: CertificateFiles, *, limit_s: float
+) -> tuple[ServerAnswer, Finding]:
+    """Returns a server's answer, and what it says of the study."""
     timeouts = replace(config.timeouts, submit_s=limit_s, connect_s=limit_s)
     asking = replace(config, timeouts=timeouts)
     heard = await ask_server(asking, party, files, path=run_path(config.run.id))
@@ -149,13 +168,10 @@ async def _of_study(
     differences = await ask_differences(asking, party, files) if other else ""
     state = ServerAvailability.of(heard, config, differences)
     advice = "Ask an operator of this server, or the coordinator."
-    return [Finding("study", state.takes, state.says, advice), *_clock(heard)]
+    return heard, Finding("study", state.takes, state.says, advice)
 
 
-def _clock(heard: ServerAnswer) -> list[Finding]:
-    reading = heard.clock
-    if reading is None:
-        return []
+def _clock(reading: ClockReading) -> Finding:
     ok = abs(reading.offset_s) < OFF_S
     said = f"the server's is {offset_text(reading.offset_s, reading.within_s)}"
-    return [Finding("clock", ok, said, "Set this machine's clock, or tell the server's operator.")]
+    return Finding("clock", ok, said, "Set this machine's clock, or tell the server's operator.")

@@ -139,12 +139,16 @@ def fetched_result(
 
     run_supervised(fetch, watch_stdin=False, events=None)
     _copy_certificates(config, files, folder)
-    found = _audited(path, folder, bundle)
-    if own is not None:
-        # A server has most of it twice.
-        shutil.rmtree(folder, ignore_errors=True)
-        if not found.audit.ok:
-            bundle.unlink(missing_ok=True)
+    good = False
+    try:
+        found = _audited(path, folder, bundle)
+        good = found.audit.ok
+    finally:
+        if own is not None or not good:
+            # A server has most of it twice; and where something is wrong with it, another try fetches all of it anew.
+            shutil.rmtree(folder, ignore_errors=True)
+    if own is not None and not good:
+        bundle.unlink(missing_ok=True)
     return found
 
 

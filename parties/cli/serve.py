@@ -160,7 +160,7 @@ def serve(
 @serve.command(
     "init",
     short_help="Make this server's key, and its public file.",
-    epilog="Example: syncret serve init alpha --mesh alpha.example:7100 --ingest alpha.example:7443",
+    epilog="Example: syncret serve init alpha --mesh alpha.example:7100 --ingest alpha.example:443",
 )
 @click.argument("name")
 @click.option(

@@ -7,6 +7,7 @@ a connection that comes from elsewhere. ``remote_address`` reads it. Public: add
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import sys
@@ -125,6 +126,32 @@ def listen_at(address: Address, *, most: int | None = None) -> socket.socket:
     made = listener(family, (address.host, address.port), both=both)
     if most is not None:
         made.most = most
+    return made
+
+
+def listen_everywhere(address: Address) -> list[socket.socket]:
+    """Returns a socket that listens at each address of ``address``, which may be a name with IPv4, IPv6 or both.
+
+    Addresses that this host does not have are left out where it has another. Raises what sockets raise.
+    """
+    if ":" in address.host:
+        return [listen_at(address)]
+    infos = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    made: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, _, _, _, name in dict.fromkeys(infos):
+        try:
+            made.append(listener(family, name))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for each in made:
+                    each.close()
+                raise
+            missing = error
+    if not made and missing is not None:
+        raise missing
     return made
 
 

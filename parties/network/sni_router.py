@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from parties.config import Address
 from parties.foundation.errors import ConfigError
 from parties.foundation.report_limit import ReportLimit
 from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStatus
-from parties.network.remote_address import listen_at
+from parties.network.remote_address import listen_everywhere
 
 HELLO_TIMEOUT_S = 5.0
 """Maximum time for a connection's ClientHello, in seconds."""
@@ -40,45 +40,48 @@ class SniRouter:
     ``on_refusal`` is called for refused connections, at a limited rate: with the port's name, the address, the reason.
     """
 
-    def __init__(self, what: str, listener: socket.socket) -> None:
+    def __init__(self, what: str, listeners: Sequence[socket.socket]) -> None:
         self.what = what
         self.routes: dict[str, ConnectionHandler] = {}
         self.fallback: Callable[[str, socket.socket], bool] = lambda name, connection: False
         self.on_refusal: Callable[[str, str, str], object] = ignore_refusal
         self.refused = 0
-        self._listener = listener
+        self._listeners = listeners
         self._pending: dict[asyncio.Task[None], None] = {}
         self._reports = ReportLimit()
-        self._accepting = asyncio.ensure_future(self._accept())
+        self._accepting = [asyncio.ensure_future(self._accept(each)) for each in listeners]
 
     @classmethod
     def open(cls, what: str, address: Address) -> "SniRouter":
-        """Listens at ``address``; within an event loop. Raises ConfigError."""
+        """Listens at ``address``, a name's IPv4 and IPv6 alike; within an event loop. Raises ConfigError."""
         try:
-            listener = listen_at(address)
+            listeners = listen_everywhere(address)
         except (OSError, OverflowError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 "service",
                 what,
-                f"cannot listen on {address}: {reason}; expected an address of this host and a free port",
+                f"cannot listen on {address}: {reason}; expected an address of this host and a free port, or where to "
+                f"listen instead (--listen-{what})",
             ) from error
-        listener.setblocking(False)
-        return cls(what, listener)
+        for each in listeners:
+            each.setblocking(False)
+        return cls(what, listeners)
 
     async def close(self) -> None:
         """Stops listening and drops connections without a ClientHello."""
-        tasks = [self._accepting, *self._pending]
+        tasks = [*self._accepting, *self._pending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._listener.close()
+        for each in self._listeners:
+            each.close()
 
-    async def _accept(self) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, peer = await loop.sock_accept(self._listener)
+                connection, peer = await loop.sock_accept(listener)
             except OSError:  # The client has gone, or this process has too many open files.
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 continue

@@ -3,18 +3,22 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from parties.cli import doctor
 from parties.cli import study as commands
 from parties.config import CertificateFiles, Config
 from parties.crypto.pinned_key import PinnedKey
 from parties.foundation.errors import CertificateError
 from parties.foundation.exit_codes import NotAdmitted, NotYet
+from parties.foundation.version import INGEST_VERSION
 from parties.identity import join_documents
 from parties.identity.join_documents import (
     AdmissionRequest,
@@ -31,7 +35,7 @@ from parties.identity.tls import (
     anonymous_server_context,
     pinned_key_in,
 )
-from parties.mpc.submission import admission
+from parties.mpc.submission import admission, status
 from parties.mpc.submission.admission import AdmissionAnswer, await_admission
 from parties.network.port_sharing import admission_sni_name
 from parties.network.sni_router import SniRouter
@@ -53,6 +57,7 @@ from parties.service.events import service_events
 from parties.service.known_studies import StudyChanges
 from parties.service.studies import StudyRecord, StudyState, utc_now
 from parties.service.study_intake import StudyFolder
+from parties.session.connection_check import Finding
 from tests.parties.hosts import make_cards
 from tests.parties.small import write_small
 
@@ -374,6 +379,31 @@ async def test_an_owner_is_admitted_by_the_one_server_that_is_there(
         await alpha.ask(asked(tmp_path / "north", "east", alpha.config.digest()))
     with pytest.raises(NotYet, match="waits at alpha"):
         await alpha.ask(asked(tmp_path / "stranger", "north", alpha.config.digest()))
+
+
+@pytest.mark.parametrize(("said", "ahead_s"), [(INGEST_VERSION, 0), (INGEST_VERSION + 1, 612)])
+async def test_the_doctor_hears_version_and_clock_before_there_is_a_certificate(
+    alpha: Alpha, monkeypatch: pytest.MonkeyPatch, said: int, ahead_s: int
+) -> None:
+    def nothing() -> CertificateFiles:
+        raise CertificateError("there is no key yet")
+
+    async def connects(*given: object, **more: object) -> list[Finding]:
+        return []
+
+    # What answers for a study itself is not here.
+    monkeypatch.setattr(doctor, "check_connection", connects)
+    # Of this side alone: the server is in this process.
+    real = time.time
+    for told in (admission, status):
+        monkeypatch.setattr(told, "time", SimpleNamespace(time=lambda: real() - ahead_s))
+    monkeypatch.setattr(doctor, "INGEST_VERSION", said)
+    found = await doctor.examine(alpha.config, nothing, limit_s=5.0)
+    (findings,) = (each for where, each in found.items() if where.startswith("alpha at "))
+    well = not ahead_s
+    assert [(each.step, each.ok) for each in findings] == [("version", well), ("clock", well)]
+    assert f"version {INGEST_VERSION}" in findings[0].text
+    assert well or "10 min 1" in findings[-1].text
 
 
 async def test_what_a_server_puts_behind_a_certificate_is_left_out(

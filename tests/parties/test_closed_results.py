@@ -1,6 +1,7 @@
 """Files of a finished study, over HTTP: those with public names alone, of a study that is over, whole or not at all."""
 
 import asyncio
+import contextlib
 import io
 import json
 import os
@@ -8,16 +9,18 @@ import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from parties.cli.result import fetched_result
+from parties.cli import result as commands
+from parties.cli.result import FetchedResult, fetched_result
 from parties.config import CertificateFiles, Config
 from parties.foundation.errors import ResultMissing, StoreError
-from parties.foundation.exit_codes import NotYet
+from parties.foundation.exit_codes import AuditFailed, NotYet
 from parties.mpc.submission import result as client
 from parties.mpc.submission.http_api import RESULT_FILES, TRANSCRIPT_FILE, result_path
 from parties.mpc.submission.status import ServerAnswer
@@ -189,6 +192,32 @@ def test_a_study_is_named_by_its_maker_and_replaces_no_other_file(
     monkeypatch.setattr("parties.cli.result.run_supervised", reached)
     with pytest.raises(LookupError):
         fetched_result(tmp_path / "c.toml", config, files, out=None, wait_s=0)
+
+
+@pytest.mark.parametrize("answer", [False, AuditFailed("no table")])
+def test_what_an_audit_found_wrong_is_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    """A server that gave a damaged transcript, of the right size, may have mended it."""
+    config, path, answers = make_config(), tmp_path / "study" / "c.toml", [True, answer]
+    files = CertificateFiles(tmp_path / "ca.crt", tmp_path / "own.crt", tmp_path / "own.key")
+    folder = tmp_path / "study" / commands.RESULT_FOLDER
+    folder.mkdir(parents=True)
+
+    def audited(path: Path, folder: Path, bundle: Path) -> FetchedResult:
+        if isinstance(said := answers.pop(), AuditFailed):
+            raise said
+        return FetchedResult(bundle, bundle, SimpleNamespace(ok=said))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commands, "run_supervised", lambda *given, **more: None)
+    monkeypatch.setattr(commands, "_copy_certificates", lambda *given: None)
+    monkeypatch.setattr(commands, "_audited", audited)
+    with contextlib.suppress(AuditFailed):
+        fetched_result(path, config, files, out=tmp_path / "a.zip", wait_s=0)
+    assert not folder.exists()
+    folder.mkdir()
+    assert fetched_result(path, config, files, out=tmp_path / "a.zip", wait_s=0).audit.ok
+    assert folder.exists()
 
 
 @pytest.mark.parametrize("size", [2, 4])

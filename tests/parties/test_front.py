@@ -8,6 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,8 @@ from parties.network.port_sharing import (
     pass_socket,
     study_sni_name,
 )
-from parties.network.sni_router import SniRouter, listen_at
+from parties.network.remote_address import listen_at
+from parties.network.sni_router import SniRouter
 from tests.parties.support import PARTIES, certificates
 
 NAMES = tuple(study_sni_name(f"{number}" * 64) for number in (1, 2))
@@ -261,8 +263,29 @@ async def test_front_takes_a_greeting_that_comes_in_pieces() -> None:
 async def test_open_says_that_a_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address("127.0.0.1", taken.getsockname()[1])
-        with pytest.raises(ConfigError, match="cannot listen on"):
+        with pytest.raises(ConfigError, match=r"cannot listen on .*--listen-mesh"):
             SniRouter.open("mesh", address)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+@pytest.mark.parametrize("hosts", [("127.0.0.1", "::1"), ("::1",), ("::1", "192.0.2.1")])
+async def test_open_listens_at_all_addresses_of_its_name_that_this_host_has(
+    monkeypatch: pytest.MonkeyPatch, hosts: tuple[str, ...]
+) -> None:
+    resolve, (port,) = socket.getaddrinfo, free_ports(1)
+
+    def resolved(host: str, *given: Any, **more: Any) -> list[Any]:
+        names = hosts if host == "alpha.example" else (host,)
+        return [info for name in names for info in resolve(name, *given, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    router = SniRouter.open("ingest", Address("alpha.example", port))
+    try:
+        for host in set(hosts) - {"192.0.2.1"}:
+            _, writer = await asyncio.open_connection(host, port)
+            writer.transport.abort()
+    finally:
+        await router.close()
 
 
 # The worker's end.

@@ -381,6 +381,19 @@ async def test_connect_names_the_address_when_it_is_not_of_this_host(
         await part(0, [(host, 7000), *addresses[1:]], tls[0]).connect()
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+def test_a_port_may_have_a_name_that_stands_for_ipv6_alone(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[Address]
+) -> None:
+    port = addresses[0][1]
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **more: found)
+    opened = mesh_module._Port(0, ("alpha.example", port))
+    monkeypatch.undo()
+    socket.create_connection(("::1", port), timeout=10).close()
+    opened.close()
+
+
 @pytest.mark.parametrize("files", ["cert", "key", "ca", "mismatched", "encrypted", "garbage"])
 async def test_connect_names_the_file_when_credentials_are_unusable(
     addresses: list[Address],

@@ -8,6 +8,7 @@ Secret: nothing; the owner's key stays in its folder.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,18 +21,22 @@ from parties.config import Config, StudyServer
 from parties.foundation.errors import CertificateError
 from parties.foundation.exit_codes import NotAdmitted, NotYet
 from parties.foundation.untrusted_text import certificate_from_pem
+from parties.foundation.version import INGEST_HEADER
 from parties.identity.join_documents import AdmissionRequest
 from parties.identity.signing import Issuer
 from parties.identity.tls import anonymous_client_context, public_pem
 from parties.mpc.submission.http_api import (
     InvalidAnswer,
     admission_path,
+    printable_answer,
     read_answer,
     refusal_text,
 )
 from parties.mpc.submission.repetition import Repetition
 from parties.mpc.submission.route import Route
+from parties.mpc.submission.status import clock_reading
 from parties.network.port_sharing import admission_sni_name
+from parties.observability.clocks import ClockReading
 from parties.observability.events import Progress
 from protocols.mesh import key_hash
 
@@ -107,6 +112,34 @@ def _verified(text: str, request: AdmissionRequest, issuer: Issuer) -> x509.Cert
         return None
     same = holder.name == request.name and key_hash(found) == request.key
     return found if same else None
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Answer of a server to anybody: the version of its ``messages`` with owners, as a text, and its ``clock``."""
+
+    messages: str
+    clock: ClockReading | None
+
+
+async def ask_greeting(config: Config, server: StudyServer, *, limit_s: float) -> Greeting | None:
+    """Returns what a server that takes requests for admission says to anybody; None if it takes none, or is away.
+
+    Raises ConfigError if a proxy cannot be used.
+    """
+    limits = aiohttp.ClientTimeout(total=limit_s, sock_connect=limit_s)
+    url = f"https://{server.ingest}{admission_path(config.run.id)}"
+    context, asked_at = anonymous_client_context(server.pinned), time.time()
+    name = admission_sni_name(config.digest())
+    try:
+        async with Route.to(config, server).exchange(
+            "GET", url, context=context, name=name, limits=limits
+        ) as response:
+            heard = response.headers
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        return None
+    messages = printable_answer(heard.get(INGEST_HEADER, "unknown"), 20)
+    return Greeting(messages, clock_reading(heard.get("Date"), asked_at))
 
 
 async def _ask(config: Config, party: StudyServer, text: bytes) -> AdmissionAnswer:

@@ -206,14 +206,14 @@ async def ask_server(
         return ServerAnswer(party, problem=route.reason(error, party.name))
     except InvalidAnswer as error:
         return ServerAnswer(party, problem=str(error))
-    clock = _clock(response.headers.get("Date"), asked_at)
+    clock = clock_reading(response.headers.get("Date"), asked_at)
     if response.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
         problem = refusal_text(response.status, answer)
         return ServerAnswer(party, None, problem, response.status, clock)
     return ServerAnswer(party, answer, "", response.status, clock)
 
 
-def _clock(date: str | None, asked_at: float) -> ClockReading | None:
+def clock_reading(date: str | None, asked_at: float) -> ClockReading | None:
     """Returns the reading of a server's clock from a date in whole seconds; None if it is none."""
     try:
         said = parsedate_to_datetime(date or "").timestamp()
