@@ -302,7 +302,8 @@ def draft_of(
         if values.missing:
             spellings.update(value for value in cells if value in KNOWN_MISSING)
     if not columns:
-        raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
+        more = "; if it is several columns, give --delimiter" if len(table.columns) == 1 else ""
+        raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}{more}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
     absent = {column.name for column in columns if column.missing}
     gaps = [s for s in splits if s.pattern and absent.intersection(s.parts)]
