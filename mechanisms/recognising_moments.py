@@ -18,7 +18,7 @@ from itertools import islice, product
 from mechanisms.calendar_names import ENGLISH, NAMES, languages_of
 from mechanisms.date_patterns import Pattern
 from mechanisms.moments import Form, named_zone
-from mechanisms.recognising import MOST_MARKS, marks_among
+from mechanisms.recognising import LONGEST_MARK, MOST_MARKS, marks_among
 
 ENOUGH_ROWS = 10
 """Fewest rows in which digits alone are dates."""
@@ -127,6 +127,10 @@ ENOUGH_DIGITS = 20
 _WEEKS_OR_SEASONS = ("%G/%V", "%G/%-V")
 LATEST_YEAR = 2040
 """Last year up to which dates with two digits for the year are read in the usual hundred years."""
+_CENTURY_QUESTION = (
+    "years of two digits are read so that none is after {latest}; the format has the first of the hundred years, and "
+    "{usual} would be for 1969 to 2068"
+)
 _DAYS_OF_MONTHS = re.compile(r"%-?\^?[bB](?:\[[a-z]{2}\])?[ -]%y")
 
 
@@ -244,8 +248,7 @@ def _in_century(
     read = _exact(other, values) if max(gaps) > 1 else None
     if read is None or max(moment.year for moment in read.values()) > LATEST_YEAR:
         return pattern, moments, "years of two digits are read as 1969 to 2068"
-    said = f"years of two digits are read as {first} to {first + 99}; {pattern} is for 1969 to 2068"
-    return other, read, said
+    return other, read, _CENTURY_QUESTION.format(latest=LATEST_YEAR, usual=pattern)
 
 
 def _iso(values: Mapping[str, int]) -> MomentReading | None:
@@ -362,7 +365,11 @@ def _wrapped(values: Mapping[str, int]) -> MomentReading | None:
     texts = [*values]
     before, behind = (_apart(_common_start(each)) for each in (texts, [t[::-1] for t in texts]))
     inner = {text[len(before) : len(text) - len(behind)]: n for text, n in values.items()}
-    if not before + behind or "" in inner or len(inner) < len(values):
+    if (
+        not 0 < max(len(before), len(behind)) <= LONGEST_MARK
+        or "" in inner
+        or len(inner) < len(values)
+    ):
         return None
     found = None if all(text.isdecimal() for text in inner) else _iso(inner) or _patterned(inner)
     if found is None or found.form.zone:
