@@ -2,12 +2,13 @@
 
 ``Pattern`` reads and writes as ``mechanisms.moments.Form`` does; ``form_of`` parses the notation of either. Directives:
 ``%Y`` ``%y`` ``%m`` ``%d`` ``%b`` ``%B`` ``%a`` ``%A`` ``%H`` ``%I`` ``%p`` ``%M`` ``%S`` ``%f``, ``%G`` ``%V`` ``%u``
-(year, week and day of the week of ISO 8601), ``%q`` (quarter), ``%j`` (day of the year); ``%-d`` has no leading zero,
-``%^b`` is in capitals, ``%-b`` has no dot, ``%%`` is a per cent sign. Names of months and days are English; ``%B[de]``
-has those of another language (`mechanisms.calendar_names`).
+(year, week and day of the week of ISO 8601), ``%q`` (quarter), ``%j`` (day of the year), ``%o`` (day of the month with
+its English ending: 1st, 22nd); ``%y[1925]`` lies in 1925 to 2024; ``%-d`` has no leading zero, ``%^b`` is in capitals,
+``%-b`` has no dot, ``%%`` is a per cent sign. Names of months and days are English; ``%B[de]`` has those of another
+language (`mechanisms.calendar_names`).
 
 The patterns are public. The values read by them are secret, at their owner.
-Limits: no time zones; a year of two digits lies in 1969 to 2068, as in POSIX.
+Limits: no time zones; a year of two digits lies in 1969 to 2068, as in POSIX, unless the pattern says otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from mechanisms.calendar_names import ENGLISH, NAMES, names_of
 from mechanisms.moments import Form
 
 _DIRECTIVE = re.compile(
-    r"%(?P<flag>[-^]?)(?P<letter>[A-Za-z%])(?:(?<=[bBaA])\[(?P<language>[a-z]{2})\])?"
+    r"%(?P<flag>[-^]?)(?P<letter>[A-Za-z%])"
+    r"(?:(?<=[bBaA])\[(?P<language>[a-z]{2})\]|(?<=y)\[(?P<first>[12]\d{3})\])?"
 )
 _DIGITS = dict.fromkeys("ymdHIMSV", r"\d\d") | {
     "Y": r"\d{4}",
@@ -30,13 +32,14 @@ _DIGITS = dict.fromkeys("ymdHIMSV", r"\d\d") | {
     "u": "[1-7]",
     "f": r"\d{6}",
     "j": r"\d{3}",
+    "o": r"\d{1,2}(?:st|nd|rd|th)",
 }
 _UNITS = (
     ("f", "microsecond"),
     ("S", "second"),
     ("M", "minute"),
     ("HI", "hour"),
-    ("duj", "day"),
+    ("duoj", "day"),
     ("V", "week"),
     ("mbB", "month"),
     ("q", "quarter"),
@@ -46,18 +49,19 @@ _TIMES = "HIpMSf"
 # Groups of directives of which one each has to stand beside a directive: a day has no meaning without its month.
 _NEEDS = {
     "d": ("mbB",),
+    "o": ("mbB",),
     "m": ("Yy",),
     "b": ("Yy",),
     "B": ("Yy",),
-    "a": ("d",),
-    "A": ("d",),
+    "a": ("do",),
+    "A": ("do",),
     "q": ("Yy",),
     "j": ("Yy",),
     "V": ("G",),
     "u": ("V",),
     "G": ("V",),
-    "H": ("dj",),
-    "I": ("dj", "p"),
+    "H": ("doj",),
+    "I": ("doj", "p"),
     "p": ("I",),
     "M": ("HI",),
     "S": ("M",),
@@ -81,9 +85,10 @@ _ALIKE = (
     "VB",
     "Vq",
     "Vd",
-    *(f"j{letter}" for letter in "mbBdqV"),
+    "do",
+    *(f"j{letter}" for letter in "mbBdoqV"),
 )
-_CENTURY_BEGINS = 69
+_CENTURY_BEGINS = 1969
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,20 @@ class Pattern:
         return next(unit for letters, unit in _UNITS if set(letters) & set(self.letters))
 
     @property
+    def years_from(self) -> int | None:
+        """First of the hundred years of which two digits are written; None if years have four."""
+        return _years_from(self.text)
+
+    def with_years_from(self, first: int) -> Pattern:
+        """Returns the pattern whose years of two digits begin with ``first``."""
+        return Pattern(re.sub(r"(%-?y)(\[\d+\])?", rf"\1[{first}]", self.text), self.letters)
+
+    @property
     def is_strptime(self) -> bool:
         """True if Python's ``strptime`` can read the pattern."""
-        return not set("qGVu") & set(self.letters) and set(_languages(self.text).values()) <= {
+        if self.years_from not in (None, _CENTURY_BEGINS):
+            return False
+        return not set("qGVuo") & set(self.letters) and set(_languages(self.text).values()) <= {
             ENGLISH
         }
 
@@ -159,7 +175,7 @@ class Pattern:
                 text, unit
             )
         try:
-            return _moment(found.groupdict(), _languages(self.text))
+            return _moment(found.groupdict(), _languages(self.text), self.years_from)
         except ValueError:
             return None
 
@@ -192,6 +208,13 @@ def _languages(pattern: str) -> dict[str, str]:
     return {match["letter"]: match["language"] or ENGLISH for match in found}
 
 
+@lru_cache(2048)
+def _years_from(pattern: str) -> int | None:
+    """Returns the first of the hundred years of which a pattern has two digits; None if it has none of two."""
+    found = next((f for f in _DIRECTIVE.finditer(pattern) if f["letter"] == "y"), None)
+    return None if found is None else int(found["first"] or _CENTURY_BEGINS)
+
+
 def _part_regex(found: re.Match[str]) -> str:
     letter, flag = found["letter"], found["flag"]
     if letter == "%":
@@ -206,15 +229,16 @@ def _part_regex(found: re.Match[str]) -> str:
     return f"(?P<{letter}>{'[0-9]{1,2}' if flag == '-' else _DIGITS[letter]})"
 
 
-def _moment(parts: dict[str, str], languages: dict[str, str]) -> datetime:
+def _moment(parts: dict[str, str], languages: dict[str, str], years_from: int | None) -> datetime:
     """Returns the moment of the parts of a match. Raises ``ValueError`` if there is no such day or time."""
     if "V" in parts:
         day = int(parts.get("u", 1))
         return datetime.fromisocalendar(int(parts["G"]), int(parts["V"]), day)
+    parts = {letter: text[:-2] if letter == "o" else text for letter, text in parts.items()}
     numbers = {letter: int(text) for letter, text in parts.items() if letter not in f"{_NAMED}p"}
     year = numbers.get("Y", 0)
-    if "y" in numbers:
-        year = numbers["y"] + (1900 if numbers["y"] >= _CENTURY_BEGINS else 2000)
+    if years_from is not None:
+        year = years_from + (numbers["y"] - years_from) % 100
     # Places among the names of months and days, from 0.
     places = {
         letter: [known.lower().removesuffix(".") for known in NAMES[letter][language]].index(
@@ -232,7 +256,7 @@ def _moment(parts: dict[str, str], languages: dict[str, str]) -> datetime:
     moment = datetime(
         year,
         month,
-        numbers.get("d", 1),
+        numbers.get("d", numbers.get("o", 1)),
         hour,
         numbers.get("M", 0),
         numbers.get("S", 0),
@@ -255,6 +279,8 @@ def _part(moment: datetime, found: re.Match[str]) -> str:
         return name.upper() if flag == "^" else name
     if letter in "%p":
         return "%" if letter == "%" else ("PM" if moment.hour >= 12 else "AM")
+    if letter == "o":
+        return f"{moment.day}{_ending(moment.day)}"
     number, width = {
         "Y": (moment.year, 4),
         "G": (moment.isocalendar().year, 4),
@@ -272,3 +298,8 @@ def _part(moment: datetime, found: re.Match[str]) -> str:
         "f": (moment.microsecond, 6),
     }[letter]
     return str(number) if flag == "-" else f"{number:0{width}d}"
+
+
+def _ending(day: int) -> str:
+    """Returns the English ending of a day's number: 11th, 21st."""
+    return "th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")

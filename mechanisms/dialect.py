@@ -7,6 +7,7 @@ Every part of a ``Dialect`` that is None is recognised:
 - Delimiter: of comma, semicolon, tab and bar the one that splits the header and every row alike, into most columns; if
   there is none, the one that at least half of the rows agree with; else the one that nine tenths of the rows below the
   lines of a title agree with; else runs of blanks, if they make three columns or more of which one has numbers; else
+  one of ``~``, ``^``, ``¦``, ``§`` and the unit separator that splits all rows alike, into three columns or more; else
   the comma. A first line ``sep=;``, as Excel writes it, decides.
 - Quotes: double ones; single ones if all names in the header have them.
 - Decimal comma: if the delimiter is another sign, and some column's numbers have commas that cannot separate thousands
@@ -33,6 +34,7 @@ from mechanisms.errors import DataError
 
 COMMA, SEMICOLON, TAB, BAR, BLANK = ",", ";", "\t", "|", " "
 _DELIMITERS = (COMMA, SEMICOLON, TAB, BAR)
+_RARE_DELIMITERS = ("~", "^", "\x1f", "\xa6", "\xa7")
 _NAMES = {COMMA: "comma", SEMICOLON: "semicolon", TAB: "tab", BAR: "bar", BLANK: "blanks"}
 _SAMPLE_ROWS = 500
 _SAMPLE_CHARACTERS = 1 << 20
@@ -51,6 +53,8 @@ _SURELY_DECIMAL = re.compile(
 )
 _BLANKS_BETWEEN = re.compile("[+-]?\\d{1,3}([ \u00a0\u202f'\u2019]\\d{3})+,\\d+")
 """Numbers with other separators of thousands beside a decimal comma: a column of them is left as it is written."""
+_OTHER_MINUS = re.compile(r"\(\d[\d.]*(,\d+)?\)|\d[\d.]*(,\d+)?-")
+"""Negative numbers in parentheses, or with the minus behind: a column of them is left as it is written, too."""
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
 _LARGE = re.compile(r"[+-]?(\d{4}|\d{1,3}\.)")
@@ -218,7 +222,16 @@ def _recognise_delimiter(text: str, quote: str) -> str:
         return best
     if below[0]:
         return below[-1]
-    return BLANK if _is_in_blanks(text, quote) else COMMA
+    return BLANK if _is_in_blanks(text, quote) else _rare_delimiter(text, quote)
+
+
+def _rare_delimiter(text: str, quote: str) -> str:
+    """Returns the rare sign that splits the header and every row alike, into three columns or more; else the comma."""
+    for delimiter in _RARE_DELIMITERS:
+        widths = _widths(text, delimiter, quote)
+        if len(widths) >= _LEAST_ROWS and widths[0] > 2 and len(set(widths)) == 1:
+            return delimiter
+    return COMMA
 
 
 def _below_title(text: str, quote: str) -> Iterator[tuple[float, int, int, str]]:
@@ -297,7 +310,7 @@ def _read_commas(rows: list[Row], *, everywhere: bool) -> Iterator[int]:
         values = [row[place] for _, row in rows if place < len(row)]
         if not everywhere and not _mostly_commas(values):
             continue
-        if any(map(_BLANKS_BETWEEN.fullmatch, values)):
+        if any(_BLANKS_BETWEEN.fullmatch(v) or _OTHER_MINUS.fullmatch(v) for v in values):
             continue
         large = [v for v in values if _DECIMAL_COMMA.fullmatch(v) and _LARGE.match(v)]
         if large and all("." in value for value in large):

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -86,7 +85,7 @@ from mechanisms.scale_free import form_of_bounds
 from mechanisms.source import TableSource
 from mechanisms.spelling import FRACTION, Clock, Numeral, spelling_of
 from mechanisms.split_columns import NO, YES, SplitColumn
-from mechanisms.split_draft import range_of, separator_of, split_of
+from mechanisms.split_draft import FIXED_SIGNS, range_of, separator_of, split_of
 from mechanisms.table import as_modelled
 from mechanisms.text_format import TextFormat
 from mechanisms.text_table import TextTable, and_list
@@ -132,6 +131,9 @@ DECADES = 10_000
 NOISY_DIGITS, NOISE = 15, 4e-15
 """Significant digits from which the last ones may be noise of binary fractions, and the noise's relative size."""
 
+POINT_ROWS = 500
+"""Rows in which decimal points are looked for."""
+_DECIMAL_POINT = re.compile(r"[+-]?(0\.\d+|\d+\.(\d{1,2}|\d{4,})|\d{4,}\.\d+)", re.ASCII)
 _IDENTIFIER = re.compile(
     r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
 )
@@ -260,7 +262,7 @@ def draft_of(
         raise DataError(f"{where}: has a header but no rows; at least one row is needed")
     columns: list[Column] = []
     notes, left_out, reasons, questions, merged = [], [], [], [], list[str]()
-    dotted = "semicolon" in read_as
+    dotted = "semicolon" in read_as and not _has_points(table)
     spellings = Counter[str]()
     splits = list[SplitColumn]()
     person = find_person_key(table.columns, KNOWN_MISSING)
@@ -300,7 +302,8 @@ def draft_of(
         if values.missing:
             spellings.update(value for value in cells if value in KNOWN_MISSING)
     if not columns:
-        raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}")
+        more = "; if it is several columns, give --delimiter" if len(table.columns) == 1 else ""
+        raise DataError(f"{where}: no column is left to model; {'; '.join(reasons)}{more}")
     missing = tuple(value for value, _ in spellings.most_common()) or DEFAULT_MISSING_VALUES
     absent = {column.name for column in columns if column.missing}
     gaps = [s for s in splits if s.pattern and absent.intersection(s.parts)]
@@ -327,6 +330,15 @@ def draft_of(
         person=person,
         proposals=proposals(domain.columns, missing, as_modelled(domain, table, where)),
     )
+
+
+def _has_points(table: TextTable) -> bool:
+    """Returns whether numbers of a column surely have decimal points, so that 1.234 is no whole number elsewhere."""
+    for cells in table.columns.values():
+        sample = [cell for cell in cells[:POINT_ROWS] if cell]
+        if sample and 2 * sum(map(bool, map(_DECIMAL_POINT.fullmatch, sample))) > len(sample):
+            return True
+    return False
 
 
 def _check_names(table: TextTable, where: str, names: Sequence[str]) -> None:
@@ -370,7 +382,7 @@ def _split(
         word = reading is None and not texts.strip()
         if len(allowed) < len(rows) or _why_left_out(values, reading):
             return None, []
-        if reading is None and not word:
+        if reading is None and not word and not _is_fixed(split, values):
             return None, []
         parts.append(_Read(values, reading))
     # Numbers of cases (2021-4711) are identifiers, unless they are ranges.
@@ -384,6 +396,13 @@ def _split(
     if whole and not words and len(parts) > 2 and column.nearly_unique:
         return None, []
     return (split, parts) if _is_readable(split, parts) else (None, [])
+
+
+def _is_fixed(split: SplitColumn, part: _Column) -> bool:
+    """Returns whether a part of cells with a fixed number of values, one sign between them, has categories."""
+    signs = {text.strip() for text in replace(split, marks=()).literals[1:-1]}
+    few = len(part.counts) <= MANY_CATEGORIES and _merged_share(part) <= MERGED
+    return few and len(signs) == 1 and signs <= set(FIXED_SIGNS)
 
 
 def _is_readable(split: SplitColumn, parts: Sequence[_Read]) -> bool:
@@ -731,8 +750,17 @@ def _draft_moment(column: _Column, reading: MomentReading) -> Moment:
     for value, moment in moments.items():
         rows[tick_of(moment, unit)] += column.counts[value]
     marks = {tick_of(datetime(*day), unit) for day in DATE_MARKS}
+    years = form.years_from if isinstance(form, Pattern) else None
+
+    def rounder(low: int, high: int) -> int:
+        # What is written with two digits for the year has to be read as the same one.
+        if years is not None:
+            ends = (tick_of(datetime(year, 1, 1), unit) for year in (years, years + 100))
+            low, high = max(low, next(ends)), min(high, next(ends) - 1)
+        return roundest_tick(unit, low, high)
+
     # Midnight is a bound as any other.
-    found = shape_of(rows, rounder=partial(roundest_tick, unit), marks=marks, zero=True)
+    found = shape_of(rows, rounder=rounder, marks=marks, zero=True)
     kind = "datetime" if form.time else "date"
     bounds = form_of_bounds(form, kind, unit)
 

@@ -1,7 +1,7 @@
 """Dates and times of day as tables write them (ISO 8601), and as whole numbers of a unit.
 
 A ``Form`` is written as an example in letters: ``YYYY-MM-DD``, ``YYYY-MM``, ``YYYY-Www``,
-``YYYY-MM-DDTHH:MM:SS+01:00``.
+``YYYY-MM-DDTHH:MM:SS+01:00``. Behind the sixth decimal of a second, of seven or nine, zeros are written.
 
 Time zones: a form without one is local time of the table's origin, and accepts no value with a zone. A form that ends
 in ``Z`` or an offset accepts values with any offset, and only such, and converts them to its own. A form that ends in a
@@ -54,10 +54,13 @@ _TIMES = {
     "HH:MM:SS": "second",
     "HH:MM:SS.fff": "millisecond",
     "HH:MM:SS.ffffff": "microsecond",
+    "HH:MM:SS.fffffff": "microsecond",
+    "HH:MM:SS.fffffffff": "microsecond",
 }
+_FRACTION = re.compile(r"(\.\d{6})\d+")
 _FORM = re.compile(
     r"(YYYY-MM-DD|YYYYMMDD|YYYY-Www|YYYY-MM)"
-    r"(?:([T ])(HH(?::MM(?::SS(?:\.f{3}|\.f{6})?)?)?)(Z|[+-]\d\d:\d\d|\[[A-Za-z_/+-]+\])?)?"
+    r"(?:([T ])(HH(?::MM(?::SS(?:\.f{3}|\.f{6,7}|\.f{9})?)?)?)(Z|[+-]\d\d:?\d\d|\[[A-Za-z_/+-]+\])?)?"
 )
 _WHOLE_DAY = re.compile(r"\d{4}-?\d\d-?\d\d|\d{4}-?W\d\d-?\d")
 _WITH_TIME = re.compile(
@@ -85,7 +88,7 @@ class Form:
         form = cls(*(part or "" for part in found.groups()))
         if form.zone.startswith("["):
             return form if named_zone(form.zone) else None
-        hours, minutes = (int(n) for n in (form.zone[1:3] or 0, form.zone[4:] or 0))
+        hours, minutes = (int(n) for n in (form.zone[1:3] or 0, form.zone[-2:].strip("Z") or 0))
         return form if hours < 24 and minutes < 60 else None
 
     def __str__(self) -> str:
@@ -117,7 +120,13 @@ class Form:
             "YYYY-MM": day[:7],
             "YYYY-Www": "{}-W{:02d}".format(*_week(moment)),
         }[self.date]
-        return f"{written}{self.separator}{time[: len(self.time)]}{self._written_zone(moment)}"
+        time = time[: len(self.time)].ljust(len(self.time), "0")
+        return f"{written}{self.separator}{time}{self._written_zone(moment)}"
+
+    def writes(self, moment: datetime, text: str) -> bool:
+        """Returns whether a moment is written as ``text``, but for decimals behind the sixth."""
+        exact = _FRACTION.sub(lambda found: found[1].ljust(len(found[0]), "0"), text)
+        return self.write(moment) == exact
 
     def _written_zone(self, moment: datetime) -> str:
         zone = named_zone(self.zone)
@@ -157,7 +166,7 @@ class Form:
     def _offset(self) -> timezone:
         if self.zone == "Z":
             return UTC
-        offset = timedelta(hours=int(self.zone[1:3]), minutes=int(self.zone[4:]))
+        offset = timedelta(hours=int(self.zone[1:3]), minutes=int(self.zone[-2:]))
         return timezone(-offset if self.zone[0] == "-" else offset)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, SYMLOG
 from mechanisms.columns import Column, Moment, Ordered
+from mechanisms.date_patterns import Pattern
 from mechanisms.errors import DataError
 from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import PrivateBins
@@ -93,7 +94,7 @@ def without_values(column: Ordered) -> Ordered:
     without known bounds.
     """
     if isinstance(column, Moment):
-        return _dates(column, PrivateBins(free=True))
+        return _dates(_of_a_decade(column), PrivateBins(free=True))
     if isinstance(column, Integer):
         low, high = whole_bounds(column.form)
         times = _is_of_a_day(column)
@@ -112,6 +113,14 @@ def without_values(column: Ordered) -> Ordered:
         form=column.form,
         digits=column.digits,
     )
+
+
+def _of_a_decade(column: Moment) -> Moment:
+    """Returns the column with a hundred years of two digits that begin a decade, since the first year is a value."""
+    first = column.shape.years_from if isinstance(column.shape, Pattern) else None
+    if not isinstance(column.shape, Pattern) or first is None or f"[{first}]" not in column.form:
+        return column
+    return replace(column, form=str(column.shape.with_years_from(first // 10 * 10)))
 
 
 def _is_of_a_day(column: Integer) -> bool:

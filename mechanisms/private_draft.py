@@ -52,7 +52,8 @@ def private_draft(draft: Draft) -> Draft:
     for split in (replace(split, marks=()) for split in drafted.splits):
         parts = [by_name[part] for part in split.parts]
         if split.answers:
-            unlisted.append(_with_answers(split.column, split.separator))
+            around = {"before": split.before, "behind": split.behind}
+            unlisted.append(_with_answers(split.column, split.separator, around))
         elif any(map(str.isalnum, "".join(split.literals))):
             pattern = _GAP.join(f"{{{part}}}" for part in split.parts)
             unlisted.append(_with_pattern(split.column, pattern, list(map(_keys_of, parts))))
@@ -69,7 +70,7 @@ def private_draft(draft: Draft) -> Draft:
         if not isinstance(column, Categorical):
             columns.append(without_values(column))
         elif separator := separator_of(dict.fromkeys(column.categories, 1)):
-            unlisted.append(_with_answers(column.name, separator))
+            unlisted.append(_with_answers(column.name, separator, {}))
         else:
             unlisted.append(Unlisted(column.name, (("column", _keys_of(column)),)))
     if not columns:
@@ -152,9 +153,10 @@ def draft_with_private_numbers(draft: Draft) -> Draft:
     )
 
 
-def _with_answers(column: str, separator: str) -> Unlisted:
+def _with_answers(column: str, separator: str, around: Mapping[str, str]) -> Unlisted:
     """Returns the template of a column with several answers in a cell."""
-    split = {"column": column, "separator": separator, "answers": [_GAP]}
+    split: dict[str, object] = {"column": column, "separator": separator, "answers": [_GAP]}
+    split |= {key: text for key, text in around.items() if text}
     answer = {"name": part_of(column, _GAP), "kind": "categorical", "categories": [NO, YES]}
     return Unlisted(column, (("split", split), ("column", {**answer, **_SAID})))
 

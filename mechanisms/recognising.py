@@ -79,6 +79,8 @@ CURRENCIES = (
 )
 """Signs before an amount; other letters before digits make a code. The euro of ISO 8859-15 is ¤ in other encodings."""
 
+_OTHER_PREFIXES = ("%", "'")
+"""Signs before numbers that are no currency: per cent in Turkish, and the sign of texts in spreadsheets."""
 _CODE = re.compile(r"[A-Za-z]{1,3}\d{1,4}(?:[.-]?[0-9A-Za-z]{1,4})?", re.ASCII)
 _AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)
 _POWER = re.compile(
@@ -88,14 +90,15 @@ _DOUBLE, _FEWEST_PLAIN = 16, 4
 """Exponent from which programs write a double with a power of ten, and the least one with which some do."""
 _MINUS = "-\u2212"
 _PLUS = "+"
-_DURATION = re.compile(r"(\d+)((?:\.\d{1,9})?)( ?)([A-Za-z]+)([ ,]*)", re.ASCII)
+_DURATION = re.compile(r"(\d+)((?:\.\d{1,9})?)( ?)([A-Za-z]+\.?)([ ,]*)", re.ASCII)
 _OF_TWELVE = re.compile(r"(\d{1,2}):\d{2}(:\d{2})?( ?)([AP]M|[ap]m|[AP]\.M\.|[ap]\.m\.)", re.ASCII)
 _ISO_DURATION = re.compile(
     r"-?P(?:(?P<D>\d+)D)?(?P<T>T)?(?:(?P<H>\d+)H)?(?:(?P<M>\d+)M)?(?:(?P<S>\d+)(?:(?P<point>[.,])(?P<F>\d{1,9}))?S)?",
     re.ASCII,
 )
 _CLOCK = re.compile(
-    r"-?(?:(\d+)( ?d(?:ays?)?,? ))?(\d+)(:| ?[hH] ?|時)(\d\d)(:\d\d)?( ?(?:Uhr|[hH]|hrs?|Std\.?|分))?",
+    r"-?(?:(\d+)( ?d(?:ays?)?,? |:(?=\d\d:\d\d:\d\d)))?(\d+)(:| ?[hH] ?|時)"
+    r"(\d\d)(:\d\d)?( ?(?:Uhr|[hH]|hrs?|Std\.?|分))?",
     re.ASCII,
 )
 _OF_SECONDS = re.compile(
@@ -103,6 +106,7 @@ _OF_SECONDS = re.compile(
     r"(?:(?P<point>[.,\"\u2033])(?P<F>\d{1,9}))?",
     re.ASCII,
 )
+_PARENTHESES = "(5) may be minus 5, or 5 with a note; it is read as minus 5"
 _NO_CENTS = tuple(
     f"{sign}{dash}"
     for sign in (".", ",", "/")
@@ -123,10 +127,10 @@ _HOURS_AND_MINUTES = re.compile(r"(?:[01]?\d|2[0-3])\.[0-5]\d", re.ASCII)
 POINTED_TIMES = 60
 """Fewest different numbers such as 18.09, none with more than 59 hundredths, that are times of day."""
 _UNIT_WORDS = {
-    "D": ("d", "day"),
-    "H": ("h", "hr", "hour"),
-    "M": ("m", "min", "minute"),
-    "S": ("s", "sec", "second"),
+    "D": ("d", "day", "Tag", "Tg.", "jour"),
+    "H": ("h", "hr", "hour", "Std", "Std.", "Stunde", "heure"),
+    "M": ("m", "min", "minute", "Min", "Min.", "mn"),
+    "S": ("s", "sec", "second", "Sek", "Sek.", "sek", "seconde"),
 }
 _SCALES: Mapping[str, int] = {
     **{"k": 3, "K": 3, "M": 6, "G": 9, "T": 12},
@@ -248,7 +252,11 @@ def read_numbers(
     """
     if zero := _other_zero(counts):
         return _of_script(counts, zero, dotted_thousands=dotted_thousands)
-    found = _pointed_times(counts) or _bare(counts, dotted_thousands=dotted_thousands)
+    found = (
+        _pointed_times(counts)
+        or _times_of_digits(counts)
+        or _bare(counts, dotted_thousands=dotted_thousands)
+    )
     if found is None and len(counts) > LEAST_VALUES:
         found = _clock(counts) or _scaled(counts) or _affixed(counts)
     if found is None or any(_has_leading_zero(plain) for plain in found.plain.values()):
@@ -325,6 +333,9 @@ def _bare(counts: Mapping[str, int], *, dotted_thousands: bool) -> NumberReading
         question += 'a number with three decimals (format = "#.##0" for whole numbers)'
     if power := _power(plain):
         return NumberReading(plain, power, marks)
+    if all(text.strip().endswith(".") for text in plain):
+        plain = {text: text.strip()[:-1] for text in plain}
+        return NumberReading(plain, Numeral(suffix="."), marks)
     numeral = _unusual(plain)
     plain = {text: number.strip().removeprefix(_PLUS) for text, number in plain.items()}
     numeral = _with_decimals(numeral, plain)
@@ -516,6 +527,28 @@ def _pointed_times(counts: Mapping[str, int]) -> NumberReading | None:
     return NumberReading(plain, clock, (), question)
 
 
+def _times_of_digits(counts: Mapping[str, int]) -> NumberReading | None:
+    """Reads times of day in digits alone, ``0930`` or ``093000``: others end in more than 59, or begin above 23."""
+    lengths = {len(text) for text in counts if text.isdecimal()}
+    clock = (
+        Clock.parse({4: "%H%M", 6: "%H%M%S"}.get(lengths.pop(), "")) if len(lengths) == 1 else None
+    )
+    if clock is None:
+        return None
+    read = {text: number for text in counts if (number := clock.read(text)) is not None}
+    plain = {text: number for text, number in read.items() if "00" <= text[:2] <= "23"}
+    marks = marks_among(counts, set(plain)) if plain else None
+    # Days and months would be no later than 12 and 31.
+    late = any(text[:2] > "12" for text in plain) and any(text[2:4] > "31" for text in plain)
+    if marks is None or len(plain) < POINTED_TIMES or not late:
+        return None
+    if any(mark.isdecimal() and counts[mark] < sum(counts.values()) / 100 for mark in marks):
+        return None
+    return NumberReading(
+        plain, clock, marks, f"0930 may be a code; they are read as times of day, {clock}"
+    )
+
+
 def _iso_durations(counts: Mapping[str, int]) -> str:
     """Returns the pattern of ISO 8601 durations such as ``PT2H5M``, optional units in brackets; "" if none."""
     matches = [found for text in counts if (found := _ISO_DURATION.fullmatch(text))]
@@ -570,10 +603,10 @@ def _unit_words(counts: Mapping[str, int]) -> str:
 
 
 def _unit_of(word: str) -> str:
-    singular = word.lower()
     for unit, words in _UNIT_WORDS.items():
-        if singular in words or (singular.endswith("s") and singular[:-1] in words[1:]):
-            return unit
+        for known in (word, word.lower()):
+            if known in words or (known.endswith("s") and known[:-1] in words[1:]):
+                return unit
     return ""
 
 
@@ -761,7 +794,12 @@ def _separated(
         numeral, thousands=thousands if used else "", decimal=decimal, pairs=bool(used and pairs)
     )
     read = {text: numeral.read(text) for text in cores}
-    plain = {text: number for text, number in read.items() if number is not None}
+    # A numeral without signs takes any text.
+    plain = {
+        text: number
+        for text, number in read.items()
+        if number is not None and parse_number(number) is not None
+    }
     if any(_has_leading_zero(number) for number in plain.values()):
         return None
     numeral = _with_decimals(numeral, plain)
@@ -772,7 +810,7 @@ def _separated(
     marks = marks_among(counts, set(plain))
     if marks is None:
         return None
-    question = ""
+    question = _PARENTHESES if numeral.negative == ("(", ")") and not numeral.thousands else ""
     other = fits.get(("", thousands, False), 0) if thousands in (",", ".") and thousands else 0
     single = all(core.count(thousands) == 1 for core in cores.values()) if other else False
     if other == rows and single:
@@ -812,14 +850,15 @@ def _is_affix(prefix: str, suffix: str) -> bool:
     """Returns whether there is a currency before, and a currency, a unit or a per cent sign behind."""
     if (prefix, suffix) in _PERIODS:
         return True
-    if prefix.strip() and prefix.strip() not in CURRENCIES:
+    if prefix.strip() and prefix.strip() not in (*CURRENCIES, *_OTHER_PREFIXES):
         return False
     if suffix in _NO_CENTS:
         return True
     unit = suffix.strip()
     if len(suffix) > MOST_SUFFIX or any(sign in suffix for sign in "#0;,[]()+-:"):
         return False
-    return not unit or unit in CURRENCIES or unit[0] in "%‰" or bool(_UNIT.match(unit))
+    known = not unit or unit in CURRENCIES or unit[0] in "%‰"
+    return known or bool(_UNIT.match(unit.removeprefix("/")))
 
 
 def _has_leading_zero(plain: str) -> bool:

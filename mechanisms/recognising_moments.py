@@ -18,7 +18,7 @@ from itertools import islice, product
 from mechanisms.calendar_names import ENGLISH, NAMES, languages_of
 from mechanisms.date_patterns import Pattern
 from mechanisms.moments import Form, named_zone
-from mechanisms.recognising import MOST_MARKS, marks_among
+from mechanisms.recognising import LONGEST_MARK, MOST_MARKS, marks_among
 
 ENOUGH_ROWS = 10
 """Fewest rows in which digits alone are dates."""
@@ -46,7 +46,8 @@ _OFFSETS_NOTE = (
 )
 
 _TIME = re.compile(
-    r"(.*?\d\D??)([T ,:]{1,2})(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?( ?(?:GMT|UTC|Uhr|h|[+-]\d{4}))?",
+    r"(.*?\d\D??)([T ,:]{1,2}|,? (?:at|um|kl\.|à|a las|às|alle|om|o|в) )(\d{1,2})(?::|(?P<sign>h))(\d\d)"
+    r"(?::(\d\d)(\.\d{6})?)?( ?[AaPp][Mm])?( ?(?:GMT|UTC|Uhr|h|[+-]\d{4}))?",
     re.ASCII,
 )
 _SEPARATED = tuple(
@@ -82,6 +83,8 @@ _DAYS = (
     ),
     *("%Y-%j", "%Y年%m月%d日(%a)", "%Y年%m月%d日（%a）", "%Y/%m/%d(%a)", "%m/%d/%Y(%a)"),
     *("%Y年%m月%d日", "%Y年 %m月 %d日", "%Y년 %m월 %d일", "%Y년%m월%d일"),
+    *("%o %B %Y", "%o %b %Y", "%o of %B %Y", "%o of %B, %Y", "%B %o, %Y", "%b %o, %Y", "%B %o %Y"),
+    *("%A, %B %o, %Y", "%A %o %B %Y", "%a %o %b %Y"),
     *(f"%a{sign} {date}" for sign in (",", "") for date in ("%d.%m.%Y", "%d/%m/%Y", "%Y-%m-%d")),
 )
 _STAMPS = (
@@ -107,9 +110,35 @@ _PERIODS = (
         "W%V %G",
     ),
     *("KW %V/%G", "KW%V/%G", "KW %V %G", "KW%V %G", "%G-KW%V", "%G KW%V", "%G/KW%V", "%V/%G"),
+    *("CW%V/%G", "CW%V %G", "CW %V/%G", "W%V/%G", "%G/%V", "%Gw%V", "Week %V, %G", "Week %V %G"),
+    *("%qQ%y", "%qQ%Y", "%q. Quartal %Y", "%q.Quartal %Y"),
     *("Q%q/%y", "Q%q %y", "T%q %Y", "T%q-%Y", "%Yq%q", "%YT%q", "%YM%m", "%Ym%m", "%Y-M%m"),
 )
-_DIGITS = {6: ("%Y%m",), 8: ("%d%m%Y", "%m%d%Y"), 12: ("%Y%m%d%H%M",), 14: ("%Y%m%d%H%M%S",)}
+_DIGITS = {
+    4: ("%y%m",),
+    6: ("%Y%m", "%y%m%d", "%d%m%y", "%m%d%y", "%G%V"),
+    7: ("%Y%j",),
+    8: ("%d%m%Y", "%m%d%Y"),
+    12: ("%Y%m%d%H%M",),
+    14: ("%Y%m%d%H%M%S",),
+}
+ENOUGH_DIGITS = 20
+"""Fewest different texts of digits that are dates with two digits for the year, or days of the year, or weeks."""
+_WEEKS_OR_SEASONS = ("%G/%V", "%G/%-V")
+LATEST_YEAR = 2040
+"""Last year up to which dates with two digits for the year are read in the usual hundred years."""
+_CENTURY_QUESTION = (
+    "years of two digits are read so that none is after {latest}; the format has the first of the hundred years, and "
+    "{usual} would be for 1969 to 2068"
+)
+_DAYS_OF_MONTHS = re.compile(r"%-?\^?[bB](?:\[[a-z]{2}\])?[ -]%y")
+
+
+_OF_LETTERS = (
+    *(("YYYY", "%Y"), ("MM-DD", "%m-%d"), ("MMDD", "%m%d"), ("-MM", "-%m"), ("HH", "%H")),
+    *((":MM", ":%M"), ("SS", "%S"), ("ffffff", "%f")),
+)
+"""Letters of ISO 8601 with their directives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +156,7 @@ def read_moments(counts: Mapping[str, int]) -> MomentReading | None:
     words = {text for text in counts if not re.search(r"[1-9]", text)}
     for others in _marks(counts, counts.keys() - words):
         values = {text: rows for text, rows in counts.items() if text not in others}
-        found = _iso(values) or _patterned(values) or _common(values)
+        found = _iso(values) or _patterned(values) or _common(values) or _wrapped(values)
         if found is not None:
             return MomentReading(found.form, found.moments, others, found.question)
     return None
@@ -175,17 +204,51 @@ def _read(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime
 def _exact(form: Form | Pattern, values: Mapping[str, int]) -> dict[str, datetime] | None:
     """Returns ``_read`` if writing each moment gives its text back, else None."""
     moments = _read(form, values)
-    if moments is None or any(form.write(moment) != text for text, moment in moments.items()):
+    same = (
+        form.writes if isinstance(form, Form) else lambda moment, text: form.write(moment) == text
+    )
+    if moments is None or not all(same(moment, text) for text, moment in moments.items()):
         return None
     return moments
 
 
-def _are_plausible(moments: Mapping[str, datetime], values: Mapping[str, int]) -> bool:
+def _are_plausible(
+    form: Form | Pattern, moments: Mapping[str, datetime], values: Mapping[str, int]
+) -> bool:
     """Returns whether digits alone are dates: only in many rows, and within plausible years."""
     if not all(text.isdecimal() for text in values):
-        return True
+        # 2019/20 is a season as well.
+        return str(form) not in _WEEKS_OR_SEASONS or len(values) >= ENOUGH_DIGITS
     years = {moment.year for moment in moments.values()}
-    return sum(values.values()) >= ENOUGH_ROWS and years <= set(PLAUSIBLE_YEARS)
+    if sum(values.values()) < ENOUGH_ROWS or not years <= set(PLAUSIBLE_YEARS):
+        return False
+    letters = form.letters if isinstance(form, Pattern) else ""
+    if letters == "ym":
+        # Four digits are many things: all months of some years are dates.
+        months = {moment.month for moment in moments.values()}
+        return len(months) == 12 and len(years) > 1 and max(years) - min(years) < len(years)
+    few = len(values) < ENOUGH_DIGITS and ("y" in letters or "j" in letters or "V" in letters)
+    return not few
+
+
+def _in_century(
+    pattern: Pattern, values: Mapping[str, int], moments: dict[str, datetime]
+) -> tuple[Pattern, Mapping[str, datetime], str]:
+    """Returns a pattern whose years of two digits are not far in the future, with its moments and what to ask."""
+    years = sorted({moment.year % 100 for moment in moments.values()})
+    if pattern.years_from is None or max(m.year for m in moments.values()) <= LATEST_YEAR:
+        return pattern, moments, ""
+    # They begin behind the longest run of years that do not occur.
+    gaps = [
+        (after - before) % 100 or 100
+        for before, after in zip([years[-1], *years[:-1]], years, strict=True)
+    ]
+    first = 1900 + years[gaps.index(max(gaps))]
+    other = pattern.with_years_from(first)
+    read = _exact(other, values) if max(gaps) > 1 else None
+    if read is None or max(moment.year for moment in read.values()) > LATEST_YEAR:
+        return pattern, moments, "years of two digits are read as 1969 to 2068"
+    return other, read, _CENTURY_QUESTION.format(latest=LATEST_YEAR, usual=pattern)
 
 
 def _iso(values: Mapping[str, int]) -> MomentReading | None:
@@ -193,7 +256,7 @@ def _iso(values: Mapping[str, int]) -> MomentReading | None:
     for form in _iso_forms(next(iter(values))):
         moments = _exact(form, values)
         if moments is not None:
-            return MomentReading(form, moments) if _are_plausible(moments, values) else None
+            return MomentReading(form, moments) if _are_plausible(form, moments, values) else None
     if all(text.isdecimal() for text in values):
         return None
     for form in _zoned_forms(values):
@@ -232,11 +295,11 @@ def _iso_forms(value: str) -> list[Form]:
     if len(value) < 11:
         dates = ("YYYY-MM-DD", "YYYYMMDD", "YYYY-MM", "YYYY-Www")
         return [Form(date) for date in dates if len(date) == len(value)]
-    found = re.fullmatch(r"(\d{4}(-?)\d\d-?\d\d)([T ])([\d:.]+)(Z|[+-]\d\d:\d\d)?", value)
+    found = re.fullmatch(r"(\d{4}(-?)\d\d-?\d\d)([T ])([\d:.]+)(Z|[+-]\d\d:?\d\d)?", value)
     if found is None:
         return []
     date = "YYYY-MM-DD" if found[2] else "YYYYMMDD"
-    times = ("HH", "HH:MM", "HH:MM:SS", "HH:MM:SS.fff", "HH:MM:SS.ffffff")
+    times = ("HH", "HH:MM", "HH:MM:SS", *(f"HH:MM:SS.{'f' * n}" for n in (3, 6, 7, 9)))
     return [
         Form(date, found[3], time, found[5] or "") for time in times if len(time) == len(found[4])
     ]
@@ -265,19 +328,73 @@ def _patterned(values: Mapping[str, int]) -> MomentReading | None:
         if found and found[0].form.unit != pattern.unit:
             continue
         moments = _exact(pattern, values)
-        if moments is None or not _are_plausible(moments, values):
+        if moments is None or not _are_plausible(pattern, moments, values):
             continue
         if not any(moments == other.moments for other in found):
             found.append(MomentReading(pattern, moments))
     if not found:
         return None
     chosen = found[0]
+    if isinstance(chosen.form, Pattern):
+        form, read, said = _in_century(chosen.form, values, dict(chosen.moments))
+        if not said:
+            said = _what_else(form, read)
+        if said:
+            return MomentReading(form, read, (), said)
     others = ", ".join(str(other.form) for other in found[1:])
     question = (
         f"days, months and years can be read in more than one order; they are read as {chosen.form}, and {others}"
         " would fit as well"
     )
     return MomentReading(chosen.form, chosen.moments, (), question if others else "")
+
+
+def _what_else(form: Pattern, moments: Mapping[str, datetime]) -> str:
+    """Returns what else texts may be that are read as dates; "" if they are nothing else."""
+    years = {moment.year % 100 for moment in moments.values()}
+    if _DAYS_OF_MONTHS.fullmatch(str(form)) and len(years) >= ENOUGH_DIGITS and max(years) <= 31:
+        return f"they may be days of months; they are read as months of years, {form}"
+    short = re.sub(r"%-?\w|\[\d+\]", "", str(form)) == "" and not {"Y"} & set(form.letters)
+    if short:
+        return f"they may be numbers; since each is a date, they are read as {form}"
+    return ""
+
+
+def _wrapped(values: Mapping[str, int]) -> MomentReading | None:
+    """Returns the pattern of dates with the same text before, or behind, all of them."""
+    texts = [*values]
+    before, behind = (_apart(_common_start(each)) for each in (texts, [t[::-1] for t in texts]))
+    inner = {text[len(before) : len(text) - len(behind)]: n for text, n in values.items()}
+    if (
+        not 0 < max(len(before), len(behind)) <= LONGEST_MARK
+        or "" in inner
+        or len(inner) < len(values)
+    ):
+        return None
+    found = None if all(text.isdecimal() for text in inner) else _iso(inner) or _patterned(inner)
+    if found is None or found.form.zone:
+        return None
+    plain = str(found.form)
+    if isinstance(found.form, Form):
+        for letters, directive in _OF_LETTERS:
+            plain = plain.replace(letters, directive)
+    around = (before.replace("%", "%%"), behind[::-1].replace("%", "%%"))
+    pattern = Pattern.parse(plain.join(around))
+    moments = _exact(pattern, values) if pattern else None
+    return None if moments is None or not pattern else MomentReading(pattern, moments)
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """Returns what all texts begin with."""
+    first, last = min(texts), max(texts)
+    return next((first[:i] for i, sign in enumerate(first) if last[i : i + 1] != sign), first)
+
+
+def _apart(start: str) -> str:
+    """Returns the start of texts up to its first digit, without the beginning of a word that may differ."""
+    found = re.match(r"\D*", start)
+    words = found[0] if found else ""
+    return words if words != start else re.sub(r"[^\W\d_]+$", "", words)
 
 
 def _patterns(value: str) -> Iterator[Pattern]:
@@ -304,15 +421,15 @@ def _patterns(value: str) -> Iterator[Pattern]:
 
 def _times(found: re.Match[str]) -> Iterator[str]:
     """Yields the patterns of the time behind a date, for hours with and without a leading zero."""
-    twelve = found[7]
+    _, between, _, sign, _, seconds, fraction, twelve, behind = found.groups()
     if twelve and twelve != twelve.upper():
         return
     letter = "I" if twelve else "H"
-    rest = ":%M" + (":%S" if found[5] else "") + (".%f" if found[6] else "")
+    rest = f"{sign or ':'}%M" + (":%S" if seconds else "") + (".%f" if fraction else "")
     rest += twelve[:-2] + "%p" if twelve else ""
-    rest += found[8] or ""
+    rest += behind or ""
     for flag in ("", "-"):
-        yield f"{found[2]}%{flag}{letter}{rest}"
+        yield f"{between}%{flag}{letter}{rest}"
 
 
 def _flagged(date: str, languages: Sequence[str]) -> Iterator[str]:

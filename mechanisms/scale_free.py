@@ -148,7 +148,10 @@ def moment_bounds(form: Form | Pattern, kind: str, unit: str) -> tuple[str, str]
     Returns None for a form without known bounds.
     """
     bounds = form_of_bounds(form, kind, unit)
-    for ends in _ENDS[bool(form.zone) :]:
+    known = _ENDS[bool(form.zone) :]
+    if isinstance(form, Pattern) and (first := form.years_from):
+        known = ((datetime(first, 1, 1), datetime(first + 99, 12, 31)),)
+    for ends in known:
         moments = [moment_of(tick_of(end, unit), unit) for end in ends]
         if all(form.read(form.write(moment), unit) == moment for moment in moments):
             low, high = map(bounds.write, moments)

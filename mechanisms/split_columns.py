@@ -5,10 +5,13 @@ A ``SplitColumn`` is ``[[split]]`` in a configuration, of one of two kinds:
     column = "pressure"                     column = "symptoms"
     pattern = "{systolic}/{diastolic}"      separator = ", "
     marks = ["refused"]                     answers = ["cough", "fever", "rash"]
+                                            before = "["
+                                            behind = "]"
 
 A pattern has the names of the domain's columns in braces, and text between them. A mark stands alone in a cell; it is a
 mark of the first column, too, and the other columns are missing there. Answers are any number of the listed
-ones; the answer A of the column C is the domain's column ``C: A`` with the categories "no" and "yes".
+ones, between what stands before and behind all of them, if anything does; the answer A of the column C is the domain's
+column ``C: A`` with the categories "no" and "yes".
 
 ``split_cells`` makes the columns of a table that was read, ``join_cells`` writes such cells again. Public: the
 description. Secret: the cells, at their owner; an error names up to ten of them, on the owner's machine.
@@ -44,8 +47,9 @@ class SplitColumn:
     """One column of a table, and how its cells are split: by ``pattern``, or by ``separator`` into ``answers``.
 
     ``marks`` are cells beside the pattern, by which the first column's mark is told, and no value of the others.
-    ``other`` is the answer that stands for every answer that is not listed; "" if there is none. Raises ``DomainError``
-    for a description by which cells could be read in two ways.
+    ``other`` is the answer that stands for every answer that is not listed; "" if there is none. ``before`` and
+    ``behind`` stand around all answers of a cell. Raises ``DomainError`` for a description by which cells could be read
+    in two ways.
     """
 
     column: str
@@ -54,6 +58,8 @@ class SplitColumn:
     answers: tuple[str, ...] = ()
     other: str = ""
     marks: tuple[str, ...] = ()
+    before: str = ""
+    behind: str = ""
 
     def __post_init__(self) -> None:
         if not self.column:
@@ -88,7 +94,13 @@ class SplitColumn:
         """Texts of the description that a written cell may contain."""
         if self.pattern:
             return (*PLACE.split(self.pattern)[::2], *self.marks)
-        return (*self.answers, self.separator)
+        return (*self.answers, self.separator, self.before, self.behind)
+
+    @property
+    def sign(self) -> str:
+        """The separator as cells are split by it: without blanks around a sign, with those around a word."""
+        sign = self.separator.strip()
+        return self.separator if sign.isalpha() else sign or self.separator[:1]
 
     def split(self, cell: str, missing: Sequence[str]) -> tuple[str, ...] | None:
         """Returns a cell's values in the order of ``parts``; None for a cell that the description does not allow.
@@ -131,7 +143,10 @@ class SplitColumn:
 
     def answers_of(self, cell: str) -> set[str]:
         """Returns the texts between separators, listed or not."""
-        return {answer.strip() for answer in cell.split(self.separator.strip() or " ")} - {""}
+        inner = cell
+        if cell.startswith(self.before) and cell[len(self.before) :].endswith(self.behind):
+            inner = cell[len(self.before) : len(cell) - len(self.behind)]
+        return {answer.strip() for answer in inner.split(self.sign)} - {""}
 
     def join(self, values: Sequence[str], missing: Sequence[str]) -> str:
         """Returns the cell with these values, which are in the order of ``parts``."""
@@ -148,7 +163,9 @@ class SplitColumn:
             )
             return PLACE.sub(lambda _: next(written), self.pattern)
         given = [answer for answer, value in zip(self.answers, values, strict=True) if value == YES]
-        return self.separator.join(given) or ("" if "" in missing else absent)
+        if given or self.before:
+            return f"{self.before}{self.separator.join(given)}{self.behind}"
+        return "" if "" in missing else absent
 
     def absent_at(self, place: int, missing: Sequence[str]) -> str | None:
         """Returns what is written at a place of the pattern whose value is missing; None if no spelling would do.
@@ -172,7 +189,8 @@ class SplitColumn:
             "separator": self.separator,
             "answers": list(self.answers),
         }
-        return table | ({"other": self.other} if self.other else {})
+        optional = {"other": self.other, "before": self.before, "behind": self.behind}
+        return table | {key: text for key, text in optional.items() if text}
 
     @classmethod
     def from_dict(cls, position: int, table: object) -> SplitColumn:
@@ -184,8 +202,9 @@ class SplitColumn:
             where = f"[[split]] column = {table['column']!r}:"
         by_pattern = "pattern" in table
         keys = {"column", "pattern"} if by_pattern else {"column", "separator", "answers"}
-        check_keys(where, table, required=keys, optional={"marks"} if by_pattern else {"other"})
-        for key in (keys | {"other"}) & set(table) - {"answers", "marks"}:
+        around = {"other", "before", "behind"}
+        check_keys(where, table, required=keys, optional={"marks"} if by_pattern else around)
+        for key in (keys | around) & set(table) - {"answers", "marks"}:
             if not isinstance(table[key], str):
                 raise DomainError(f"{where} {key} = {table[key]!r}; a text is needed")
         if by_pattern:
@@ -197,6 +216,8 @@ class SplitColumn:
             separator=table["separator"],
             answers=answers,
             other=table.get("other", ""),
+            before=table.get("before", ""),
+            behind=table.get("behind", ""),
         )
 
     @property
@@ -232,7 +253,12 @@ class SplitColumn:
             raise DomainError(f"{self._where} answers is empty; list them")
         if twice := duplicates(self.answers):
             raise DomainError(f"{self._where} answers has {twice[0]!r} twice; each stands once")
-        sign = self.separator.strip() or " "
+        sign = self.sign
+        for around in (self.before, self.behind):
+            if around != around.strip():
+                raise DomainError(
+                    f"{self._where} {around!r} around all answers has a blank at an end"
+                )
         for answer in self.answers:
             if not answer or answer != answer.strip() or sign in answer:
                 raise DomainError(

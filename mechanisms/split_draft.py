@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import combinations, islice
 from statistics import median
 
 from mechanisms.bands import are_bands
@@ -23,8 +24,16 @@ from mechanisms.recognising_moments import read_moments
 from mechanisms.spelling import Clock
 from mechanisms.split_columns import SplitColumn
 
-SEPARATORS = (";", "|", ",", "/")
+SEPARATORS = ("||", ";", "|", ",", "/", "\n", "\t")
 """Separators of several answers in a cell."""
+LOOSE_SEPARATORS = ("#", "+", "&", " and ", " und ", " et ", " y ", " ")
+"""Signs and words between several answers that stand within other texts, too."""
+MOST_LOOSE = 50
+"""Most different answers with a loose separator between them."""
+FIXED_SIGNS = (";", "|", ",", "/", "-")
+"""Signs between a fixed number of values in a cell."""
+IN_ORDER, ORDER_CELLS = 0.9, 1000
+"""Share of cells whose answers stand in one order for the order to be theirs, and the cells that are looked at."""
 RANGE_SIGNS = (
     *(
         " - ",
@@ -51,6 +60,7 @@ MOST_MARKS, MARKED = 5, 0.2
 FOLDED = 0.2
 """Largest share of all given answers that is merged into one."""
 _NUMBER = re.compile(r"(?<![\d.])[+-]?\d+(?:\.\d+)?|(?<=\.)\d+")
+_COMMA_NUMBER = re.compile(r"(?<![\d,])[+-]?\d+(?:,\d+)?")
 MOST_WORDS = 20
 """Most currencies or units in one column."""
 UNITS = frozenset(
@@ -78,17 +88,56 @@ def split_of(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn
         or _numbers(name, counts)
         or _amounts(name, counts)
         or _answers(name, counts, fold=fold)
+        or _fixed(name, counts)
     )
 
 
 def separator_of(counts: Mapping[str, int]) -> str:
-    """Returns the separator of several answers in a cell; "" if there is none."""
-    for sign in SEPARATORS:
-        several = sum(sign in cell for cell in counts)
-        answers = {answer.strip() for cell in counts for answer in cell.split(sign)}
-        if several >= len(counts) / 2 and len(answers) < len(counts) / 2:
-            return sign
+    """Returns the separator of several answers in a cell, with the blanks around it; "" if there is none.
+
+    Where all cells have one number of values these are no answers: a set has more in one cell than in another.
+    """
+    before, behind = _around(counts)
+    cells = [_within(cell, before, behind) for cell in counts]
+    for sign in (*SEPARATORS, *LOOSE_SEPARATORS):
+        several = [cell for cell in cells if sign in cell]
+        if len(several) < len(cells) / 2:
+            continue
+        parts = [[a for part in cell.split(sign) if (a := part.strip())] for cell in cells]
+        answers = {answer for cell in parts for answer in cell}
+        if len(answers) >= len(cells) / 2 or len(set(map(len, parts))) == 1:
+            continue
+        if sign in LOOSE_SEPARATORS and (
+            len(answers) > MOST_LOOSE or any(len(set(cell)) < len(cell) for cell in parts)
+        ):
+            continue
+        return _written_separator(sign, several)
     return ""
+
+
+def _written_separator(sign: str, cells: Sequence[str]) -> str:
+    """Returns a separator with the blanks that it mostly has around it in cells."""
+    if not sign.strip() or sign.strip().isalpha():
+        return sign
+    around = re.compile(f" ?{re.escape(sign)} ?")
+    written = Counter(found[0] for cell in cells for found in around.finditer(cell))
+    return written.most_common(1)[0][0]
+
+
+def _around(counts: Mapping[str, int]) -> tuple[str, str]:
+    """Returns what stands before and behind all answers: brackets, or a separator at the ends of all cells."""
+    for both in _BRACKETS:
+        if all(cell[:1] + cell[-1:] == both for cell in counts):
+            return both[0], both[1]
+    for sign in SEPARATORS[1:5]:
+        if all(cell.endswith(sign) for cell in counts):
+            return (sign if all(cell.startswith(sign) for cell in counts) else ""), sign
+    return "", ""
+
+
+def _within(cell: str, before: str, behind: str) -> str:
+    """Returns a cell without what stands around all answers."""
+    return cell[len(before) : len(cell) - len(behind)]
 
 
 def range_of(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
@@ -139,11 +188,21 @@ def _numbers(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
     """Returns the pattern of cells that are alike but for their numbers, with what stands beside it.
 
     A number of the pattern may be missing (``120/``). The few other cells are marks (``refused``), in however few rows,
-    as those of a column of numbers are.
+    as those of a column of numbers are. Where most numbers have a comma within, it is the decimal sign.
     """
+    given = [number for cell in counts for number in _COMMA_NUMBER.findall(cell)]
+    commas = 2 * sum("," in number for number in given) > len(given)
+    if commas and (found := _with_numbers(name, counts, _COMMA_NUMBER)):
+        return found
+    return _with_numbers(name, counts, _NUMBER)
+
+
+def _with_numbers(
+    name: str, counts: Mapping[str, int], number: re.Pattern[str]
+) -> SplitColumn | None:
     alike = Counter[tuple[str, ...]]()
     for cell, rows in counts.items():
-        alike[tuple(_NUMBER.split(cell))] += rows
+        alike[tuple(number.split(cell))] += rows
     (texts, _), *_ = alike.most_common(1)
     pattern = _pattern(name, texts)
     if pattern is None:
@@ -153,9 +212,7 @@ def _numbers(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
         values = pattern.values_of(cell)
         if values is None:
             marks.append(cell)
-        elif not all(_NUMBER.fullmatch(v) or not v for v in values) or any(
-            map(_CODE.match, values)
-        ):
+        elif not all(number.fullmatch(v) or not v for v in values) or any(map(_CODE.match, values)):
             return None
     if _too_many(marks, counts):
         return None
@@ -203,30 +260,70 @@ def _too_many(marks: Sequence[str], counts: Mapping[str, int]) -> bool:
     return len(marks) > MOST_MARKS or beside > MARKED * sum(counts.values())
 
 
-def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn | None:
-    """Returns the listed answers of cells that have any number of them, the most frequent first."""
-    sign = separator_of(counts)
-    if not sign or all(cell[:1] + cell[-1:] in _BRACKETS for cell in counts):
-        # Brackets around all answers would be parts of the first and the last.
+def _fixed(name: str, counts: Mapping[str, int]) -> SplitColumn | None:
+    """Returns the pattern of cells with a fixed number of values, each one of few: ``CW31/2022``."""
+    if set(name) & set("{}"):
         return None
+    for sign in FIXED_SIGNS:
+        split = {cell: cell.split(sign) for cell in counts}
+        usual = Counter(map(len, split.values())).most_common(1)[0][0]
+        cells = {cell: parts for cell, parts in split.items() if len(parts) == usual}
+        marks = sorted(counts.keys() - cells.keys())
+        if not 2 <= usual <= MOST_NUMBERS or _too_many(marks, counts):
+            continue
+        rows = [Counter[str]() for _ in range(usual)]
+        for cell, parts in cells.items():
+            for part, value in zip(rows, parts, strict=True):
+                part[value.strip()] += counts[cell]
+        if any("" in part or not _few(part, len(cells)) for part in rows):
+            continue
+        between = _written_separator(sign, [*cells])
+        pattern = between.join(f"{{{name} {number + 1}}}" for number in range(usual))
+        with contextlib.suppress(DomainError):
+            return SplitColumn(name, pattern, marks=tuple(marks))
+    return None
+
+
+def _few(rows: Mapping[str, int], cells: int) -> bool:
+    """Returns whether values are far fewer than ``cells``, and few rows have a rare one."""
+    rare = sum(n for n in rows.values() if n < RARE_ROWS)
+    return len(rows) <= min(MANY_CATEGORIES, cells / 4) and rare <= FOLDED * sum(rows.values())
+
+
+def _answers(name: str, counts: Mapping[str, int], *, fold: bool) -> SplitColumn | None:
+    """Returns the listed answers of cells that have any number of them, in their order, or the most frequent first."""
+    separator = separator_of(counts)
+    if not separator:
+        return None
+    before, behind = _around(counts)
+    whole = SplitColumn(name, separator=separator, answers=("x",), before=before, behind=behind)
     rows = Counter[str]()
-    spaced = 0
     for cell, count in counts.items():
-        rows.update(dict.fromkeys({a.strip() for a in cell.split(sign)} - {""}, count))
-        spaced += count if f"{sign} " in cell else 0
-    several = sum(count for cell, count in counts.items() if sign in cell)
-    ordered = sorted(rows, key=lambda answer: (-rows[answer], answer))
-    rare = [answer for answer in ordered if rows[answer] < RARE_ROWS] if fold else []
-    listed = [answer for answer in ordered if answer not in set(rare)]
+        rows.update(dict.fromkeys(whole.answers_of(cell), count))
+    rare = [answer for answer in rows if rows[answer] < RARE_ROWS] if fold else []
+    listed = _in_order(whole, [*(rows.keys() - set(rare))], counts, rows=rows)
     other = next((word for word in OTHERS if word not in rows), "") if rare else ""
     if not listed or len(listed) > MANY_CATEGORIES or (rare and not other):
         return None
     if sum(rows[answer] for answer in rare) > FOLDED * rows.total():
         # Numbers with a sign between them, say: "other" would be most of what is there.
         return None
-    return SplitColumn(
-        name,
-        separator=sign + " " if 2 * spaced > several else sign,
-        answers=(*listed, *([other] if other else [])),
-        other=other,
-    )
+    return replace(whole, answers=(*listed, *([other] if other else [])), other=other)
+
+
+def _in_order(
+    split: SplitColumn, answers: Sequence[str], cells: Iterable[str], *, rows: Mapping[str, int]
+) -> list[str]:
+    """Returns answers in the order in which most cells have them; the most frequent first if they have none."""
+    known, first, sample = set(answers), Counter[tuple[str, str]](), list[list[str]]()
+    for cell in islice(cells, ORDER_CELLS):
+        inner = _within(cell, split.before, split.behind)
+        given = [a for part in inner.split(split.sign) if (a := part.strip()) in known]
+        sample.append(given)
+        first.update(combinations(given, 2))
+    after = {a: sum(first[b, a] > first[a, b] for b in answers) for a in answers}
+    usual = sorted(answers, key=lambda answer: (-rows[answer], answer))
+    ordered = sorted(usual, key=after.__getitem__)
+    places = {answer: place for place, answer in enumerate(ordered)}
+    alike = sum(given == sorted(given, key=places.__getitem__) for given in sample)
+    return ordered if alike >= IN_ORDER * len(sample) else usual

@@ -276,7 +276,7 @@ OFFICE: dict[str, Spelling] = {
     "hours, comma": of_lengths(lambda x: f"{separated(x / 60, chr(44), '', 1)} Std."),
     "years and months": of_wholes(lambda x: f"{x // 12}y {x % 12}m", SPLIT, 0, 900),
     "half of a day": of_wholes(lambda x: f"{x % 12 + 1}{'ap'[x // 12]}m", CATEGORY, 0, 24),
-    "military": of_wholes(lambda x: f"{x // 60:02d}{x % 60:02d}", CATEGORY, 0, 1440),
+    "military": of_wholes(lambda x: f"{x // 60:02d}{x % 60:02d}", NUMBER, 0, 1440),
     # Classifications, grades, answers
     "ICD, dots": Spelling(
         lambda r, n: [
@@ -364,12 +364,63 @@ OFFICE: dict[str, Spelling] = {
     "KiB": of_sizes(" B| KiB| MiB| GiB|", 1),
     "KB of 1,024": of_sizes("B|K|M|G|", 1),
     "GB of 1,024": of_sizes(" bytes| KB| MB| GB|", 2),
+    # Programs of firms, logs, forms
+    "SAP minus": of_signed(lambda x: f"{separated(abs(x), ',', '.', 2)}{'-' * (x < 0)}"),
+    "per cent, Turkish": of_amounts(lambda x: f"%{x / 50:.1f}"),
+    "apostrophe": of_amounts(lambda x: f"'{x:.2f}"),
+    "a kilogram": of_amounts(lambda x: f"€{x / 100:.2f}/kg"),
+    "trailing point": of_amounts(lambda x: f"{int(x) + 1}."),
+    "two decimal signs": Spelling(
+        lambda r, n: [
+            f"{x:.2f}".replace(".", ",") if x % 2 < 0.7 else f"{x:.2f}" for x in amounts(r, n)
+        ],
+        LEFT_OUT,
+    ),
+    "mean and deviation, comma": Spelling(
+        lambda r, n: [
+            f"{a / 3:.1f} ({b / 9:.1f})".replace(".", ",")
+            for a, b in zip(ages(r, n), ages(r, n), strict=True)
+        ],
+        SPLIT,
+    ),
+    "SQL Server": of_times(lambda t: t.strftime("%Y-%m-%d %H:%M:%S.0000000")),
+    "Java": of_times(lambda t: t.strftime("%Y-%m-%dT%H:%M:%S.000+0000")),
+    "Apache": of_times(lambda t: t.strftime("[%d/%b/%Y:%H:%M:%S +0000]")),
+    "zone, name": of_times(lambda t: t.strftime("%Y-%m-%d %H:%M:%S Europe/Berlin")),
+    "zone, letters": of_times(lambda t: t.strftime("%d.%m.%Y %H:%M:%S CET")),
+    "day and time, French": of_times(lambda t: t.strftime("%d/%m/%Y à %Hh%M")),
+    "day and time, um": of_times(lambda t: t.strftime("%d.%m.%Y um %H:%M Uhr")),
+    "ordinal day": of_days(lambda d: f"{_ordinal(d.day)} {d:%B %Y}"),
+    "ordinal day, American": of_days(lambda d: f"{d:%B} {_ordinal(d.day)}, {d.year}"),
+    "births": Spelling(
+        lambda r, n: [
+            (date(1925, 1, 1) + timedelta(int(x))).strftime("%d.%m.%y")
+            for x in r.integers(0, 35_000, n)
+        ],
+        MOMENT,
+    ),
+    "digits, short year": of_days(lambda d: d.strftime("%y%m%d")),
+    "digits, day of year": of_days(lambda d: d.strftime("%Y%j")),
+    "digits, week": of_days(lambda d: f"{d.isocalendar()[0]}{d.isocalendar()[1]:02d}"),
+    "digits, time": of_times(lambda t: t.strftime("%H%M%S"), NUMBER),
+    "CW": of_days(lambda d: f"CW{d.isocalendar()[1]:02d}/{d.isocalendar()[0]}"),
+    "week, words": of_days(lambda d: f"Week {d.isocalendar()[1]}, {d.isocalendar()[0]}"),
+    "year and week": of_days(lambda d: f"{d.isocalendar()[0]}/{d.isocalendar()[1]:02d}"),
+    "quarter, bank": of_days(lambda d: f"{(d.month + 2) // 3}Q{d:%y}"),
+    "Quartal": of_days(lambda d: f"{(d.month + 2) // 3}. Quartal {d.year}"),
+    "days, colons": of_lengths(lambda x: f"{x // 50}:{x % 24:02d}:{x % 60:02d}:{x % 59:02d}"),
+    "Std. Min.": of_lengths(lambda x: f"{x // 60} Std. {x % 60} Min."),
     # Marks of several kinds beside one another
     "mixed, numbers": mixed(numbers, "n.a.|-|k.A.|(blank)", NUMBER),
     "mixed, dates": mixed(iso, "n.a.|-|unknown", MOMENT),
     "mixed, wholes": mixed(wholes, "NULL|#N/A|99|-9", NUMBER),
     "mixed, answers": words("yes|no|n/a|(blank)|-", "|"),
 }
+
+
+def _ordinal(day: int) -> str:
+    ending = "th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+    return f"{day}{ending}"
 
 
 def lakh(number: int) -> str:

@@ -6,6 +6,7 @@
 import csv
 import io
 from collections import Counter
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +165,39 @@ def test_scales_of_no_powers_are_refused(text: str) -> None:
 def test_scale_of_1024_is_written_as_it_is_parsed() -> None:
     for text in ("{ B=1, KiB=2^10, MiB=2^20}", "{=1.0,K=2^10}", "{K=1e3,M=1e6}"):
         assert str(Scale.parse(text)) == text
+
+
+def asked(path: Path, cells: list[str]) -> str:
+    path.write_text("\n".join(["value", *cells]))
+    return " ".join(draft_domain(path).questions)
+
+
+def test_what_can_be_read_in_two_ways_is_asked(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(2), tmp_path / "t.csv"
+    births = OFFICE["births"].write(rng, 500)
+    assert "none is after 2040" in asked(path, births)
+    days = [f"{month} {day:02d}" for month in ("Jan", "Mar", "May") for day in range(1, 32)]
+    assert "they may be days of months" in asked(path, days)
+    assert "minus 5" in asked(path, [f"({x})" if x < 9 else f"{x}" for x in range(100)])
+    for name in ("digits, short year", "digits, time", "digits, week"):
+        assert "are read as" in asked(path, OFFICE[name].write(rng, 500)), name
+
+
+def test_dates_with_two_digits_for_the_year_stay_in_their_century(tmp_path: Path) -> None:
+    days = (date(1969, 1, 1) + timedelta(days=at) for at in range(0, 36_500, 60))
+    cells = [day.strftime("%d.%m.%y") for day in days]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["value", *cells]))
+    (column,) = draft_domain(path).domain.columns
+    assert isinstance(column, Moment)
+    assert (column.low, column.high[:4]) == ("1969-01-01", "2068")
+
+
+def test_points_of_one_column_tell_how_another_one_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{1 + k % 9}.{k:03d};{k / 100:.2f}" for k in range(100, 400)]
+    path.write_text("\n".join(["one;two", *rows]))
+    draft = draft_domain(path)
+    assert isinstance(draft.domain.columns[0], Real)
+    path.write_text("\n".join(["one;two", *(row.partition(";")[0] + ";x" for row in rows)]))
+    assert isinstance(draft_domain(path).domain.columns[0], Integer)

@@ -25,6 +25,7 @@ from parties.local.methods import open_method_folder, run_method
 from parties.local.request import TrialRequest, load_trial
 from parties.mpc.planning.draft_sizes import draft_text_with_upload_sizes
 from parties.observability.events import Progress, TextLines
+from tests.mechanisms.office_columns import OFFICE
 
 ROWS = 3000
 
@@ -233,3 +234,11 @@ async def test_a_run_finds_bounds_and_heaps_by_noisy_counts_alone(tmp_path: Path
     near = drawn["admitted"].str[-4:].isin(["2018", "2019", "2020", "2021"])
     assert near.mean() > 0.95
     assert drawn["at"].str.fullmatch(r"([01]\d|2[0-3]):[0-5]\d|").all()
+
+
+def test_a_private_draft_bounds_years_of_two_digits_by_their_century(tmp_path: Path) -> None:
+    path, rng = tmp_path / "t.csv", np.random.default_rng(1)
+    path.write_text("\n".join(["born", *OFFICE["births"].write(rng, 300)]))
+    (column,) = private_draft(draft_domain(path)).domain.columns
+    assert isinstance(column, Moment)
+    assert (column.low, column.high, column.form) == ("1920-01-01", "2019-12-31", "%d.%m.%y[1920]")

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from mechanisms.dialect import PLAIN, Dialect
+from mechanisms.draft import draft_domain
 from mechanisms.errors import DataError
 from mechanisms.reading import as_text, read_recognised, read_table, read_text
 from mechanisms.source import TableSource
@@ -389,3 +390,22 @@ def test_one_byte_that_is_not_utf_8_among_many_is_named(tmp_path: Path) -> None:
     assert read_text(told).columns["city"][-1] == "K\u00f6ln"
     path.write_bytes(f"n,city\n{rows}".encode("cp1252"))
     assert read_text(path).form.encoding == "cp1252"
+
+
+@pytest.mark.parametrize("sign", ["~", "^", "\x1f", "¦", "§"])
+def test_rare_signs_between_values_are_recognised_where_all_rows_agree(
+    tmp_path: Path, sign: str
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = [sign.join(row) for row in (("age", "city", "cost"), *[("41", "Bonn", "1.5")] * 3)]
+    path.write_text("\n".join(rows))
+    assert [*read_text(path).columns] == ["age", "city", "cost"]
+    path.write_text("\n".join([*rows, "42"]))
+    assert len(read_text(path).columns) == 1
+
+
+def test_a_table_of_one_column_that_is_left_out_may_be_several_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["age:city", *(f"{n}:Bonn-{n}" for n in range(300))]))
+    with pytest.raises(DataError, match="give --delimiter"):
+        draft_domain(path)

@@ -591,11 +591,49 @@ def test_a_mark_that_its_first_column_has_not_is_refused() -> None:
         replace(DOMAIN, splits=(split, DRUGS))
 
 
-@pytest.mark.parametrize("form", ["[{}]", "({})", "{{{}}}"])
-def test_lists_in_brackets_are_not_torn_apart(form: str) -> None:
+ANSWERS = ("asthma", "cancer", "copd", "gout", "renal", "stroke", "tb")
+
+
+def chosen(separator: str, form: str) -> list[str]:
+    """Returns cells of up to all answers in their order, of which one at least is there."""
     rng = np.random.default_rng(1)
-    cells = [form.format(", ".join(map(str, rng.integers(1, 9, 1 + i % 3)))) for i in range(600)]
-    table = TextTable({"g": ["a", "b"] * 300, "x": cells}, range(600))
-    draft = draft_of(table, "t", "a table")
-    assert draft.domain.names == ("g",)
-    assert "x: looks like several answers in a cell, with ',' between them" in draft.left_out[0]
+    picks = rng.random((600, len(ANSWERS))) < 0.4
+    rows = [[a for a, hit in zip(ANSWERS, row, strict=True) if hit] or ["tb"] for row in picks]
+    return [form.format(separator.join(row)) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("separator", "form"),
+    [
+        *((", ", form) for form in ("[{}]", "({})", "{{{}}}")),
+        *((sign, "{}") for sign in (" / ", " + ", "&", " and ", " || ", "\n", "\t", "#", " ")),
+        *((";", "{};"), ("|", "|{}|")),
+    ],
+)
+def test_answers_come_back_as_they_stand_in_cells(separator: str, form: str) -> None:
+    cells = chosen(separator, form)
+    source = TextTable({"g": ["a", "b"] * 300, "x": cells}, range(600))
+    domain = draft_of(source, "t", "a table").domain
+    assert domain.names == ("g", *(f"x: {answer}" for answer in ANSWERS))
+    read = SplitColumn.from_dict(0, domain.splits[0].to_dict())
+    assert (read,) == domain.splits
+    written = decode(domain, encode(domain, source), public_generator(2))
+    assert list(written["x"]) == cells
+
+
+@pytest.mark.parametrize("form", ["B{}/{}", "{}-{}", "{}, {}"])
+def test_a_fixed_number_of_values_is_no_set_of_answers(form: str) -> None:
+    rng = np.random.default_rng(2)
+    cells = [form.format(f"{a:02d}", 2000 + b) for a, b in rng.integers(1, 25, (3000, 2))]
+    source = TextTable({"g": ["a", "b"] * 1500, "x": cells}, range(3000))
+    domain = draft_of(source, "t", "a table").domain
+    assert domain.names == ("g", "x 1", "x 2")
+    written = decode(domain, encode(domain, source), public_generator(2))
+    assert list(written["x"]) == cells
+
+
+def test_texts_of_many_words_are_no_answers() -> None:
+    rng = np.random.default_rng(3)
+    cells = [" ".join(f"w{k}" for k in rng.zipf(1.4, 3 + i % 6) % 900) for i in range(600)]
+    draft = draft_of(TextTable({"g": ["a", "b"] * 300, "x": cells}, range(600)), "t", "a table")
+    assert draft.domain.ignore == ("x",)
