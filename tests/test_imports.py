@@ -7,6 +7,7 @@ package do modules import one another in a circle, not even for a type or within
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,7 +79,13 @@ class Import(NamedTuple):
         return f"{self.path}:{self.line} imports {self.imported}"
 
 
-def imports_of(source: str, path: str) -> Iterator[Import]:
+@cache
+def imports_of(source: str, path: str) -> tuple[Import, ...]:
+    """Every import of a text, which is read once: see ``_imports_of``."""
+    return tuple(_imports_of(source, path))
+
+
+def _imports_of(source: str, path: str) -> Iterator[Import]:
     """Every import in `source`, wherever it stands, and every string that reads like a module of these packages."""
     module = re.compile(rf"({'|'.join(sorted(PACKAGES))})(\.\w+)+")
     for node in ast.walk(ast.parse(source)):
