@@ -128,6 +128,9 @@ class Accountant(Protocol):
     def distance(self, noise: NoiseKind, budget: float) -> float:
         """Returns the statistical distance between a cell of noise of cost at most ``budget`` and the charged noise."""
 
+    def __hash__(self) -> int:
+        """Returns the same number for accountants that are equal, which charge alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class _ConcentratedPrivacy:
