@@ -128,6 +128,9 @@ class Accountant(Protocol):
     def distance(self, noise: NoiseKind, budget: float) -> float:
         """Returns the statistical distance between a cell of noise of cost at most ``budget`` and the charged noise."""
 
+    def __hash__(self) -> int:
+        """Returns the same number for accountants that are equal, which charge alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class _ConcentratedPrivacy:
@@ -171,6 +174,7 @@ def _rho_of_sum(event: SumOfDiscreteGaussiansEvent) -> float:
         return round_up(Fraction(min(together, apart) * (1 + _SLOP)))
 
 
+@lru_cache(maxsize=4096)
 def delta_from_rho(rho: float, epsilon: float) -> float:
     """Returns a delta for which rho-zCDP implies (epsilon, delta)-differential privacy (Lemma A.2), rounded up.
 
@@ -290,6 +294,7 @@ def round_up(exact: Fraction) -> float:
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
+@lru_cache(maxsize=1024)
 def least_sigma(budget: Fraction, noise: NoiseKind, accountant: Accountant = ZCDP) -> float:
     """Returns the least deviation, up to rounding up, with which one marginal costs no more than ``budget``."""
 

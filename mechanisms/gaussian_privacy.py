@@ -206,6 +206,7 @@ def gaussian_epsilon(cost: float, delta: float, *, distance: float = 0.0) -> flo
     return epsilon_of([_gaussian(Fraction(cost))], delta, distance=distance) if cost else 0.0
 
 
+@lru_cache(maxsize=4096)
 def gaussian_delta(cost: float, epsilon: float) -> float:
     """Returns the delta for which ``cost`` implies (epsilon, delta)-differential privacy, rounded up."""
     return delta_of([_gaussian(Fraction(cost))], epsilon) if cost else 0.0

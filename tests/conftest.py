@@ -18,12 +18,18 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.drawn_once import draw_once
+
 # Ten thousand tests are some millions of objects, over which each full collection would go: a tenth of the time.
 gc.disable()
 
 # Read when matplotlib and jax are first imported, which is after this file is loaded.
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# Nobody here trusts this machine's authorities, whose certificates each process would read: a tenth of its start.
+for _variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+    os.environ.setdefault(_variable, os.devnull)
 
 # Servers sync each step to a disk, for which tests would wait a third of their time; memory has nothing to sync.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
@@ -70,3 +76,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture(autouse=True)
+def pictures() -> None:
+    """Pages draw each picture once."""
+    draw_once()

@@ -9,7 +9,7 @@ from parties.federation.journal import SUM_TABLE_SQL
 from parties.mpc.exclusion import Exclusion
 from parties.mpc.storage.tables import STORE_SCHEMA
 from parties.observability.status import ParticipantState, Phase
-from parties.service.studies import StudyState
+from parties.service.study_record import StudyState
 from parties.service.tables import METADATA
 from parties.storage import charge_state, owner_budget, release_registry
 from parties.storage.charge_state import ChargeState

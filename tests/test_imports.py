@@ -6,7 +6,10 @@ package do modules import one another in a circle, not even for a type or within
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,7 +81,13 @@ class Import(NamedTuple):
         return f"{self.path}:{self.line} imports {self.imported}"
 
 
-def imports_of(source: str, path: str) -> Iterator[Import]:
+@cache
+def imports_of(source: str, path: str) -> tuple[Import, ...]:
+    """Every import of a text, which is read once: see ``_imports_of``."""
+    return tuple(_imports_of(source, path))
+
+
+def _imports_of(source: str, path: str) -> Iterator[Import]:
     """Every import in `source`, wherever it stands, and every string that reads like a module of these packages."""
     module = re.compile(rf"({'|'.join(sorted(PACKAGES))})(\.\w+)+")
     for node in ast.walk(ast.parse(source)):
@@ -247,6 +256,17 @@ def test_owners_program_reaches_nothing_of_the_servers() -> None:
     assert reached_from(uses, "parties.mpc.server") & {
         name for name in uses if f"{name}.".startswith(_BELOW)
     }
+
+
+def test_a_process_of_one_study_imports_no_database_of_the_service() -> None:
+    """SQLAlchemy takes a fifth of such a process's start."""
+    code = (
+        "import sys, parties.cli.server, parties.cli.worker\n"
+        "assert 'sqlalchemy' not in sys.modules\n"
+        "import parties.service.studies\n"
+        "assert 'sqlalchemy' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 _BELOW = tuple(f"{name}." for name in SERVERS_ALONE)

@@ -72,9 +72,9 @@ _INTERNAL: Mapping[str, Mapping[str, _Entry]] = {
     "Started by launchers and services": {
         "server": _Entry("server", "Run the server of one study."),
         "worker": _Entry("worker", "Run a study of a service."),
-        "owners": _Entry("worker", "Play all data owners of a trial."),
-        "flaim-clients": _Entry("worker", "Play a share of a trial's clients."),
-        "silos-clients": _Entry("worker", "Play a share of a trial's silos."),
+        "owners": _Entry("participants", "Play all data owners of a trial."),
+        "flaim-clients": _Entry("participants", "Play a share of a trial's clients."),
+        "silos-clients": _Entry("participants", "Play a share of a trial's silos."),
     }
 }
 _FORMER: Mapping[str, tuple[str, ...]] = {

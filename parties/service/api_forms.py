@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
-from parties.service.studies import StudyState
+from parties.service.study_record import StudyState
 
 # Bodies.
 

@@ -21,7 +21,7 @@ from parties.config.limits import check, check_number
 from parties.foundation.errors import ConfigError, PartyError
 from parties.foundation.untrusted_text import parse_toml
 from parties.identity.typed_words import WrongWords, read_words
-from parties.service.studies import ACTIVE, ENDED, StudyState
+from parties.service.study_record import ACTIVE, ENDED, StudyState
 from parties.storage.files import disk_errors
 
 _TEXTS = ("config", "run", "words", "state", "reason", "authority", "out")

@@ -5,7 +5,6 @@ are one transaction. All methods block, may be called from any thread, and raise
 """
 
 import datetime
-import enum
 import json
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -19,69 +18,22 @@ from parties.observability.events import FieldValue
 from parties.service.database import database_errors
 from parties.service.events import Actor, EventName, event_words
 from parties.service.operators_log import LogPage, OperatorsLog
+from parties.service.study_record import ACTIVE as ACTIVE
+from parties.service.study_record import DISTAIM as DISTAIM
+from parties.service.study_record import ENDED as ENDED
+from parties.service.study_record import FLAIM as FLAIM
+from parties.service.study_record import NOT_STARTED as NOT_STARTED
+from parties.service.study_record import SILOS as SILOS
+from parties.service.study_record import StoredProposal as StoredProposal
+from parties.service.study_record import StudyRecord as StudyRecord
+from parties.service.study_record import StudyState as StudyState
 from parties.service.tables import APPROVALS, EVENTS, STUDIES
-
-DISTAIM, FLAIM, SILOS = "distaim", "flaim", "silos"
-"""Kinds of studies; the latter two have one server."""
-
-
-class StudyState(enum.StrEnum):
-    """State of a study at this server."""
-
-    PROPOSED = "proposed"
-    """Known, and not approved here."""
-    APPROVED = "approved"
-    """Approved here, and not by all."""
-    QUEUED = "queued"
-    """Approved by all; waits for its turn."""
-    WAITING = "waiting"
-    """Started; the other servers are missing, or it is restarted after a failure."""
-    RUNNING = "running"
-    CLOSED = "closed"
-    """Running, and closed to further owners."""
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
 
 _COLUMNS = [
     name
     for name in STUDIES.c.keys()  # noqa: SIM118  # A collection of columns, no mapping.
     if name not in ("config", "certificates")
 ]
-
-NOT_STARTED = (StudyState.PROPOSED, StudyState.APPROVED, StudyState.QUEUED)
-ACTIVE = (StudyState.WAITING, StudyState.RUNNING, StudyState.CLOSED)
-ENDED = (StudyState.FINISHED, StudyState.FAILED, StudyState.CANCELLED)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyRecord:
-    """State of a study that the server ``proposer`` has proposed; ``turn`` is the number of its last start.
-
-    The proposal has some 12 KB and stays in the repository (``StudyRepository.proposed``).
-    """
-
-    digest: str
-    kind: str
-    run: str
-    proposer: str
-    proposed_at: datetime.datetime
-    state: StudyState
-    changed_at: datetime.datetime
-    reason: str = ""
-    turn: int | None = None
-    started_at: datetime.datetime | None = None
-    ended_at: datetime.datetime | None = None
-    approvals: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredProposal:
-    """Content of a study: its configuration in TOML, and certificates as PEM texts by file name."""
-
-    config: str
-    certificates: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

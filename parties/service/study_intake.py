@@ -35,7 +35,7 @@ from parties.methods.registry import served_method
 from parties.mpc.planning.validation import validate_run
 from parties.service.identity import CARDS, KEYS, ServiceIdentity
 from parties.service.start_files import MAX_START_BYTES, checked_start, encoded_start
-from parties.service.studies import DISTAIM, FLAIM, SILOS, StoredProposal
+from parties.service.study_record import DISTAIM, FLAIM, SILOS, StoredProposal
 from parties.session.result_digests import write_earlier
 from parties.session.study import Study
 from parties.storage.files import create, disk_errors, write_atomic

@@ -38,8 +38,8 @@ from parties.service.attempts import RetryState, decide_retry
 from parties.service.events import EventName, relayed
 from parties.service.exposed_run import with_admin_api
 from parties.service.run_api import CommandHandlers
-from parties.service.studies import DISTAIM, StudyRecord, StudyState
 from parties.service.study_intake import StudyFolder
+from parties.service.study_record import DISTAIM, StudyRecord, StudyState
 from parties.session.operator_commands import OperatorCommands as Asking
 
 _LOG_BYTES = 1 << 24

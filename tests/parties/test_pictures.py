@@ -1,19 +1,24 @@
 """Pictures show the numbers they are given, and take names as plain text."""
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import replace
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
+from parties.report import figures
 from parties.report.figures import (
     MAX_COLUMNS_NUMBERED,
     MAX_QUERIES_NAMED,
     TRUE,
     draw_accuracy,
     draw_association,
+    draw_attacker,
     draw_budget,
     draw_bytes,
     draw_column,
@@ -202,3 +207,29 @@ def test_plain_label_cuts_and_replaces() -> None:
 )
 def test_format_bytes_uses_decimal_units(size: float, text: str) -> None:
     assert format_bytes(size) == text
+
+
+DRAWN: list[Callable[[], Figure]] = [
+    lambda: draw_query_errors([QueryError(("a", "b"), 0.5), QueryError(("b",), 0.25)]),
+    lambda: draw_expected_errors([ExpectedError(("a",), 0.1, 0.0, 0.2)]),
+    lambda: draw_association(("a", "b"), np.array([[1.0, 0.3], [0.3, 1.0]]), TRUE),
+    lambda: draw_budget([(0, "initial", 0.1), (1, "select", 0.2)], rho_total=1.0),
+    lambda: draw_bytes({"measure": (10, 20, 30), "select": (1, 2, 3)}),
+    lambda: draw_column(column("colour", ("red", "green"))),
+    lambda: draw_attacker([(0.0, 0.1), (0.5, 0.6), (1.0, 1.0)]),
+]
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_the_same_input_gives_the_same_picture(draw: Callable[[], Figure]) -> None:
+    """Auditors make pages anew, and pages of tests draw each picture once."""
+    once = to_svg(draw())
+    assert to_svg(draw()) == once
+    # The control: it is no picture of something else.
+    assert to_svg(draw_column(column("another", ("red", "green", "blue")))) != once
+
+
+def test_pages_of_tests_draw_a_picture_once_and_another_one_anew() -> None:
+    drawn = [figures.to_svg(figures.draw_bytes({"select": (1, 2, last)})) for last in (3, 3, 4)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn == [to_svg(draw_bytes({"select": (1, 2, last)})) for last in (3, 3, 4)]

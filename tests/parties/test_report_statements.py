@@ -9,7 +9,7 @@ import html
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,10 +24,12 @@ from hypothesis import strategies as st
 import syncret
 from parties.cli.run import closing_lines
 from parties.config import load_config
+from parties.report import figures
 from parties.report.claims import moved_share
 from parties.report.public import measured_config, public_page, without_real
 from parties.report.shares import at_most_text, distinct_shares, part_text, share_text
 from parties.report.verdict import verdict
+from tests.drawn_once import draw_once
 from tests.golden.archives import RUNS, SUFFIX, unpack
 
 ROWS = 600
@@ -118,7 +120,16 @@ def words_of(page: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def no_pictures() -> Iterator[None]:
+    """Pages have empty pictures: here they are read for their words."""
+    draw_once()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "to_svg", lambda _: "")
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(no_pictures: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The report of a kind of run, once."""
     folder = tmp_path_factory.mktemp("statements")
 

@@ -9,7 +9,7 @@ than 5.5 standard errors (a false alarm in 110,000 bits once in 200 trainings), 
 into a logistic regression. Statistic, on the other half: its advantage, P(says neighbour | neighbour) -
 P(says neighbour | table). (epsilon, delta) allows (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), the smallest over all
 epsilons at the rho charged: 0.242 here. With n tried runs of each table, chance adds more than sqrt(ln(10^4) / n) once
-in 10^4 (Hoeffding): 0.43 for the fast test's 50, 0.136 for the slow one's 500. A leak is caught, but once in 10^4,
+in 10^4 (Hoeffding): 0.55 for the fast test's 30, 0.136 for the slow one's 500. A leak is caught, but once in 10^4,
 where it gives an advantage that is above what is allowed by twice that.
 
 With distributed noise the adversary knows a third of it: its own draws are the same in every run, hence a constant that
@@ -168,7 +168,7 @@ def limit(runs: int, noise: NoiseKind = "discrete-gaussian") -> float:
     return allowed_advantage(noise) + math.sqrt(math.log(1 / ERROR_RATE) / (runs // 2))
 
 
-FAST_RUNS = 100
+FAST_RUNS = 60
 SLOW_RUNS = 1000
 
 

@@ -20,7 +20,7 @@ from protocols.verify_bits import Gates
 from protocols.verify_rings import SCHEMES, RingProducts
 from tests.protocols.deviating import deviate, flip, flip_last
 from tests.protocols.local import components, reconstruct, run_parties, share_of
-from tests.protocols.test_privacy import find_leak
+from tests.protocols.test_privacy import RUNS, find_leak
 
 Program = Callable[[Context], Awaitable[Share]]
 
@@ -413,7 +413,7 @@ def proof_messages(party: int, variant: int) -> np.ndarray:
 
 @pytest.mark.parametrize("party", [0, 1, 2])
 def test_view_of_proofs_is_uniform(party: int) -> None:
-    rows = np.array([proof_messages(party, variant) for variant in range(120)])
+    rows = np.array([proof_messages(party, variant) for variant in range(RUNS)])
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent]) is None
 
@@ -424,7 +424,7 @@ def test_view_of_proofs_without_masks_is_rejected(monkeypatch: pytest.MonkeyPatc
         "protocols.inner_proof.Conversation.shared_mask",
         lambda self, field, count: np.zeros(count, object),
     )
-    rows = np.array([proof_messages(1, variant) for variant in range(120)])
+    rows = np.array([proof_messages(1, variant) for variant in range(RUNS)])
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent])
 

@@ -24,7 +24,7 @@ from protocols.verify import ProductVerifier
 from protocols.verify_tables import Operand, RowTables, stars
 from tests.protocols.deviating import deviate, flip
 from tests.protocols.local import components, run_parties, share_of
-from tests.protocols.test_privacy import find_leak
+from tests.protocols.test_privacy import RUNS, find_leak
 
 # Columns whose digits do not fill them, one of one category, and a query of a single column.
 PLAN = plan_counting((3, 6, 1, 40, 11), ((0, 1), (1, 2, 3), (0, 3), (3, 4), (4,)))
@@ -262,7 +262,7 @@ def view_of_proof(party: int, variant: int) -> np.ndarray:
 
 @pytest.mark.parametrize("party", [0, 1, 2])
 def test_view_of_tables_proofs_is_uniform(party: int) -> None:
-    views = np.array([view_of_proof(party, variant) for variant in range(80)])
+    views = np.array([view_of_proof(party, variant) for variant in range(RUNS)])
     # The last element is left's part of the claim, which the others decide.
     bits = np.unpackbits(views[:, : -2 * DEGREE], axis=1, bitorder="little")
     assert find_leak(bits) is None
@@ -282,7 +282,7 @@ def test_view_of_tables_proofs_without_masks_is_rejected(
         return 0 * drawn if (is_claim if masked == "claims" else is_row) else drawn
 
     monkeypatch.setattr(Context, "common", without)
-    views = np.array([view_of_proof(1, variant) for variant in range(80)])
+    views = np.array([view_of_proof(1, variant) for variant in range(RUNS)])
     assert find_leak(np.unpackbits(views[:, : -2 * DEGREE], axis=1, bitorder="little"))
 
 
