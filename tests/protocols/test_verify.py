@@ -411,9 +411,10 @@ def proof_messages(party: int, variant: int) -> np.ndarray:
     return np.frombuffer(b"".join(picked), np.uint64)
 
 
+@pytest.mark.parametrize("runs", [RUNS, pytest.param(4 * RUNS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("party", [0, 1, 2])
-def test_view_of_proofs_is_uniform(party: int) -> None:
-    rows = np.array([proof_messages(party, variant) for variant in range(RUNS)])
+def test_view_of_proofs_is_uniform(party: int, runs: int) -> None:
+    rows = np.array([proof_messages(party, variant) for variant in range(runs)])
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent]) is None
 

@@ -260,9 +260,10 @@ def view_of_proof(party: int, variant: int) -> np.ndarray:
     return np.frombuffer(b"".join(picked), np.uint8)
 
 
+@pytest.mark.parametrize("runs", [RUNS, pytest.param(4 * RUNS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("party", [0, 1, 2])
-def test_view_of_tables_proofs_is_uniform(party: int) -> None:
-    views = np.array([view_of_proof(party, variant) for variant in range(RUNS)])
+def test_view_of_tables_proofs_is_uniform(party: int, runs: int) -> None:
+    views = np.array([view_of_proof(party, variant) for variant in range(runs)])
     # The last element is left's part of the claim, which the others decide.
     bits = np.unpackbits(views[:, : -2 * DEGREE], axis=1, bitorder="little")
     assert find_leak(bits) is None
