@@ -182,10 +182,14 @@ class ServerTranscript:
 
 @dataclass(frozen=True, eq=False)
 class MeshSession:
-    """One mesh of the three servers: the attempt of each, None if a server's record of the mesh is lost."""
+    """One mesh of the three servers: the attempt of each, None if a server's record of the mesh is lost.
+
+    ``over`` is True if all three met again later.
+    """
 
     name: str
     attempts: tuple[TranscriptAttempt | None, ...]
+    over: bool = False
 
     @property
     def present(self) -> list[TranscriptAttempt]:
@@ -206,9 +210,16 @@ class MeshSession:
         return self.sealed_by(0, 1, 2)
 
     def sealed_by(self, *pids: int) -> int:
-        """Number of the last round that these servers sealed; -1 if there is none, or the record of one is lost."""
+        """Number of the last round that these servers sealed; -1 if there is none.
+
+        It is -1 as well if all three met again and the record of one of these is lost, as after a restore.
+        """
         attempts = [self.attempts[pid] for pid in pids]
-        return min(-1 if attempt is None else attempt.sealed_round for attempt in attempts)
+        if self.over and None in attempts:
+            return -1
+        return min(
+            (attempt.sealed_round for attempt in attempts if attempt is not None), default=-1
+        )
 
 
 @dataclass(eq=False)
@@ -247,12 +258,13 @@ class Evidence:
                     key not in attempts, f"server {transcript.pid} was twice in mesh {key[0][:8]}"
                 )
                 attempts[key] = attempt
-        return [
-            MeshSession(
-                name, tuple(attempts.get((name, transcript.pid)) for transcript in self.transcripts)
-            )
-            for name in _merged(orders)
-        ]
+        found: list[MeshSession] = []
+        over = False
+        for name in reversed(_merged(orders)):
+            met = tuple(attempts.get((name, transcript.pid)) for transcript in self.transcripts)
+            found.append(MeshSession(name, met, over))
+            over = over or None not in met
+        return found[::-1]
 
 
 def _merged(orders: Sequence[Sequence[str]]) -> list[str]:

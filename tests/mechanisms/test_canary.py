@@ -49,7 +49,7 @@ WORKLOAD = draw_workload(DOMAIN, 2, None)
 RHO, ROWS = 0.3, 40
 # The row that is there or not is one of its own: nobody else has its values.
 CANARY = np.array([[2, 3, 1]], np.int32)
-FEW, MANY = 60, 2_500
+FEW, MANY = 120, 2_500
 # False alarms: five means within 5 standard errors of the bound or below, 3e-7 each.
 DEVIATIONS = 5
 

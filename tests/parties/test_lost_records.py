@@ -28,11 +28,12 @@ class _Attempt:
 @dataclass
 class _Session:
     clean: bool
+    over: bool
     present: tuple[_Attempt, ...] = (_Attempt(0), _Attempt(1), _Attempt(2))
 
 
 def judged(lists: list[list[Record]], *, clean: bool = False, over: bool = True) -> dict[int, int]:
-    return dict(lost_records(lists, cast(MeshSession, _Session(clean)), over=over))
+    return dict(lost_records(lists, cast(MeshSession, _Session(clean, over))))
 
 
 def random_records(rng: np.random.Generator) -> list[Record]:

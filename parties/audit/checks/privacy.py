@@ -313,13 +313,12 @@ def values(evidence: Evidence, terms: RunTerms) -> str:
     count = 0
     lost: Counter[int] = Counter()
     for session in evidence.sessions:
-        over = session is not evidence.sessions[-1]
         names = [note.what for note in (AGREED, SELECTING, SELECTED, ROUND, COUNTED, INCOMPLETE)]
         opened = [_opened_values(attempt) for attempt in session.present]
-        lost.update(lost_records(opened, session, over=over))
+        lost.update(lost_records(opened, session))
         for name in names:
             notes = [_notes(attempt, name) for attempt in session.present]
-            lost_records(notes, session, over=over)
+            lost_records(notes, session)
         count += max((len(values) for values in opened), default=0)
         for attempt in session.present:
             _choices_hold(attempt, terms)
@@ -351,13 +350,13 @@ def _notes(attempt: TranscriptAttempt, what: str) -> list[tuple[object, ...]]:
 
 
 def lost_records(
-    lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSession, *, over: bool
+    lists: Sequence[Sequence[tuple[object, ...]]], session: MeshSession
 ) -> Counter[int]:
     """Verifies that servers have the same records, and returns how many a server lost, by its number.
 
-    Where a mesh broke down, a server may lack the last record. If another mesh followed (``over``), one server may lack
-    more, as it does when its folder came back from a backup, where two others have all that was opened but for the
-    last: no server opens anything alone.
+    Where a mesh broke down, a server may lack the last record. If all three met again, one server may lack more, as it
+    does when its folder came back from a backup, where two others have all that was opened but for the last: no server
+    opens anything alone.
     """
     longest = max(lists, key=len, default=[])
     lost: Counter[int] = Counter()
@@ -370,7 +369,7 @@ def lost_records(
         missing = len(longest) - len(own)
         if missing > (not session.clean):
             require(
-                over and not session.clean and len(lists) == 3 and not lost,
+                session.over and not session.clean and len(lists) == 3 and not lost,
                 f"server {attempt.pid} lacks {missing} of what another one opened or noted",
             )
             lost[attempt.pid] = missing

@@ -102,7 +102,7 @@ class EnrollmentWait:
         )
         if self._control.closed.is_set() or self.finishing or now >= deadline:
             return True
-        if patient:
+        if patient and (_is_lost(incomplete) or not self.has_minimum):
             return False
         grace_s = self._clients.grace_s
         return (
@@ -116,10 +116,9 @@ class EnrollmentWait:
     def _deadline_with(
         self, incomplete: Mapping[str, IncompleteSubmission], *, patient: bool
     ) -> float:
-        lost = any(item.final for item in incomplete.values())
-        return (
-            max(self._deadline, self._began + _DECISION_S) if patient and lost else self._deadline
-        )
+        if patient and _is_lost(incomplete):
+            return max(self._deadline, self._began + _DECISION_S)
+        return self._deadline
 
     async def sleep(
         self,
@@ -135,3 +134,8 @@ class EnrollmentWait:
         ):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._control.closed.wait(), min(left, _POLL_S))
+
+
+def _is_lost(incomplete: Mapping[str, IncompleteSubmission]) -> bool:
+    """True if a server has lost the shares of a client that is counted for good."""
+    return any(item.final for item in incomplete.values())
