@@ -32,7 +32,7 @@ from parties.config import Config, load_config
 from parties.local.processes import Child
 from parties.mpc.submission.submit import submit
 from parties.service.status_client import NotRunning
-from parties.service.studies import StudyState
+from parties.service.study_record import StudyState
 
 WARM_UP = 3
 """Number of studies after which a service has imported, opened and cached everything."""

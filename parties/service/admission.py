@@ -50,7 +50,7 @@ from parties.service.closed_studies import closed_study_answer
 from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
 from parties.service.responders import ResponderPool, StudyResponder
-from parties.service.studies import ENDED, StudyRecord
+from parties.service.study_record import ENDED, StudyRecord
 from parties.storage.files import disk_errors, write_atomic
 from protocols.mesh import key_hash
 

@@ -48,9 +48,10 @@ from parties.service.run_api import (
 )
 from parties.service.service import Service, WrongStudyState
 from parties.service.status_client import get_document, versioned
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
 from parties.service.study_intake import MAX_DOCUMENT_BYTES, ProposalRefused
 from parties.service.study_list import LIST_QUERY, StudyQuery, WrongQuery
+from parties.service.study_record import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState
 from parties.service.study_summary import summary_document
 
 SERVICE: web.AppKey[Service] = web.AppKey("service", Service)

@@ -26,7 +26,7 @@ from parties.identity.tls import peer_name
 from parties.network.frames import close_writer, read_frame, write_frame
 from parties.network.port_sharing import PassedSocketQueue, PassedSocketServer
 from parties.service.responders import HANDSHAKE_S, MAX_CONNECTIONS, MAX_HANDSHAKES
-from parties.service.studies import StudyRecord, StudyState
+from parties.service.study_record import StudyRecord, StudyState
 
 _LIMIT_S = 30.0
 """Maximum time of a connection, in seconds."""

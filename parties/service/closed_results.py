@@ -25,7 +25,7 @@ from parties.mpc.submission.http_api import (
     result_path,
 )
 from parties.service.retention import RESULTS, TRANSCRIPTS, removed_at
-from parties.service.studies import SILOS, StudyRecord, StudyState
+from parties.service.study_record import SILOS, StudyRecord, StudyState
 
 _CHUNK = 1 << 18
 _CHUNK_S = 60.0

@@ -27,7 +27,7 @@ from parties.mpc.submission.sealed_upload import (
 from parties.mpc.submission.withdrawal import SignedWithdrawal
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
-from parties.service.studies import StudyRecord, StudyState
+from parties.service.study_record import StudyRecord, StudyState
 from parties.storage.release_registry import ReleaseRegistry
 from parties.storage.user_paths import registry_path
 

@@ -36,7 +36,7 @@ from parties.service.closed_returns import ClosedReturns, OwnerRequest, Releases
 from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.responders import ResponderPool, StudyResponder
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState
+from parties.service.study_record import ACTIVE, DISTAIM, ENDED, StudyRecord, StudyState
 from parties.session.enrollment import EnrollmentRefusalReason
 from parties.storage.release_registry import ReleaseRegistry
 from parties.storage.user_paths import registry_path

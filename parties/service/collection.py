@@ -17,7 +17,8 @@ from parties.local.processes import child_environment
 from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
 from parties.service.retention import BUNDLE
-from parties.service.studies import StudyEvent, StudyRecord, StudyState, utc_now
+from parties.service.studies import StudyEvent, utc_now
+from parties.service.study_record import StudyRecord, StudyState
 
 _LIMIT_S = 3600.0
 _MAX_ERROR = 300

@@ -13,7 +13,8 @@ from parties.foundation.errors import PartyError
 from parties.service.access import ACTOR
 from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
-from parties.service.studies import StudyEvent, StudyRecord, StudyState, utc_now
+from parties.service.studies import StudyEvent, utc_now
+from parties.service.study_record import StudyRecord, StudyState
 
 _VALID = datetime.timedelta(days=7)
 """Time for which a first approval counts: its approver may have lost the right, or the key, since then."""

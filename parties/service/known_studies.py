@@ -13,15 +13,7 @@ from parties.foundation.errors import PartyError
 from parties.observability.events import FieldValue
 from parties.service.events import EventCounts, EventName, event_words, service_events
 from parties.service.identity import ServiceIdentity
-from parties.service.studies import (
-    ENDED,
-    StoredProposal,
-    StudyEvent,
-    StudyRecord,
-    StudyRepository,
-    StudyState,
-    utc_now,
-)
+from parties.service.studies import StudyEvent, StudyRepository, utc_now
 from parties.service.study_intake import (
     Proposal,
     StudyFolder,
@@ -29,6 +21,7 @@ from parties.service.study_intake import (
     make_study_folder,
     proposed_config,
 )
+from parties.service.study_record import ENDED, StoredProposal, StudyRecord, StudyState
 
 _MAX_ENDED_RECENT = 50
 """Number of ended studies among the recent ones; `GET /studies` returns all."""

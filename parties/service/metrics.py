@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from parties.observability.status import ParticipantState, Phase
 from parties.service.events import EventName
-from parties.service.studies import ENDED, StudyState
+from parties.service.study_record import ENDED, StudyState
 
 Status = Mapping[str, Any]
 _BASE = ("study", "party")

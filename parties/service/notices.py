@@ -22,7 +22,8 @@ from parties.service.events import EventName
 from parties.service.expiry import SOON
 from parties.service.obstacles import CAUSE_TEXTS
 from parties.service.service import Service
-from parties.service.studies import ACTIVE, ENDED, StudyRecord, StudyState, event_of
+from parties.service.studies import event_of
+from parties.service.study_record import ACTIVE, ENDED, StudyRecord, StudyState
 from parties.storage.files import disk_errors, write_atomic
 
 FILE = "notices.json"

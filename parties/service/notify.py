@@ -55,7 +55,7 @@ from parties.service.notices import (
 from parties.service.service import Service
 from parties.service.settings import FILE, NotifySection
 from parties.service.status_client import get_document
-from parties.service.studies import ACTIVE
+from parties.service.study_record import ACTIVE
 
 _LOGGER = logging.getLogger("syncret.service")
 

@@ -12,9 +12,9 @@ from parties.service.peer_state import MAX_STUDIES, PeerState, StudySnapshot
 from parties.service.reconcile import ObservedState
 from parties.service.reconciliation import Reconciliation
 from parties.service.start_files import encoded_start
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, StudyRecord
 from parties.service.study_fetcher import StudyFetcher
 from parties.service.study_intake import new_card
+from parties.service.study_record import ACTIVE, DISTAIM, ENDED, StudyRecord
 
 _MAX_ENDED_SHARED = 100
 """Number of ended studies in the state for other servers, besides those that another server has open."""

@@ -16,7 +16,7 @@ from parties.foundation.errors import PartyError
 from parties.foundation.version import version_line
 from parties.observability.failure_causes import Obstacle, obstacle_of
 from parties.service.rotation import MAX_ANNOUNCEMENT_BYTES
-from parties.service.studies import StudyState
+from parties.service.study_record import StudyState
 
 EXCHANGE_VERSION = 3
 """Version of the form of `PeerState`; raised with every change."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from mechanisms.text_table import and_list
 from parties.identity.join_documents import fingerprint_words
 from parties.service.admission import AdmissionDesk
-from parties.service.studies import DISTAIM, ENDED, StudyRecord, StudyState
+from parties.service.study_record import DISTAIM, ENDED, StudyRecord, StudyState
 
 
 class Decision(StrEnum):

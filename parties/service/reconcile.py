@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from parties.service.peer_state import PeerState, StudySnapshot
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, NOT_STARTED, StudyRecord, StudyState
+from parties.service.study_record import (
+    ACTIVE,
+    DISTAIM,
+    ENDED,
+    NOT_STARTED,
+    StudyRecord,
+    StudyState,
+)
 
 _MAX_FETCHES = 4
 """Maximum number of studies fetched in one step."""

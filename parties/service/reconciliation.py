@@ -29,8 +29,9 @@ from parties.service.reconcile import (
     reconcile,
 )
 from parties.service.secret_deletion import SecretDeletion
-from parties.service.studies import ACTIVE, StudyEvent, StudyRecord, StudyState, event_of, utc_now
+from parties.service.studies import StudyEvent, event_of, utc_now
 from parties.service.study_fetcher import StudyFetcher
+from parties.service.study_record import ACTIVE, StudyRecord, StudyState
 from parties.service.workers import Worker
 
 POLL_S = 1.0

@@ -13,8 +13,8 @@ from parties.mpc.outputs import forget_run, has_store
 from parties.observability.events import Progress
 from parties.service.events import EventName
 from parties.service.known_studies import KnownStudies
-from parties.service.studies import DISTAIM, StudyRecord, StudyState
 from parties.service.study_intake import delete_sealing_key
+from parties.service.study_record import DISTAIM, StudyRecord, StudyState
 
 _AGAIN_S = 60.0
 

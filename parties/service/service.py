@@ -38,17 +38,10 @@ from parties.service.peer_answers import PeerAnswers
 from parties.service.peer_sync import SERVICE_SNI, Peer, PeerServer
 from parties.service.reconciliation import Reconciliation
 from parties.service.secret_deletion import SecretDeletion
-from parties.service.studies import (
-    ACTIVE,
-    DISTAIM,
-    StudyEvent,
-    StudyRecord,
-    StudyRepository,
-    StudyState,
-    utc_now,
-)
+from parties.service.studies import StudyEvent, StudyRepository, utc_now
 from parties.service.study_fetcher import StudyFetcher
 from parties.service.study_intake import check_proposal, remove_unfinished
+from parties.service.study_record import ACTIVE, DISTAIM, StudyRecord, StudyState
 from parties.service.workers import Worker
 
 _TO_APPROVE_AGAIN = (StudyState.PROPOSED, StudyState.FAILED, StudyState.CANCELLED)

@@ -18,15 +18,7 @@ from parties.observability.events import FieldValue
 from parties.service.database import database_errors
 from parties.service.events import Actor, EventName, event_words
 from parties.service.operators_log import LogPage, OperatorsLog
-from parties.service.study_record import ACTIVE as ACTIVE
-from parties.service.study_record import DISTAIM as DISTAIM
-from parties.service.study_record import ENDED as ENDED
-from parties.service.study_record import FLAIM as FLAIM
-from parties.service.study_record import NOT_STARTED as NOT_STARTED
-from parties.service.study_record import SILOS as SILOS
-from parties.service.study_record import StoredProposal as StoredProposal
-from parties.service.study_record import StudyRecord as StudyRecord
-from parties.service.study_record import StudyState as StudyState
+from parties.service.study_record import StoredProposal, StudyRecord, StudyState
 from parties.service.tables import APPROVALS, EVENTS, STUDIES
 
 _COLUMNS = [

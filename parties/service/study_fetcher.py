@@ -14,8 +14,9 @@ from parties.service.identity import ServiceIdentity
 from parties.service.known_studies import KnownStudies
 from parties.service.peer_sync import Peer
 from parties.service.reconcile import FetchStudy
-from parties.service.studies import StudyState, utc_now
+from parties.service.studies import utc_now
 from parties.service.study_intake import ProposalRefused, check_proposal
+from parties.service.study_record import StudyState
 
 _FETCH_AGAIN_S = 10.0
 _FETCH_LATER_S = 600.0

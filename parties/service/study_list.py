@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from parties.foundation.errors import PartyError
-from parties.service.studies import ENDED, StudyRecord, StudyState
+from parties.service.study_record import ENDED, StudyRecord, StudyState
 
 MAX_LIMIT = 500
 """Maximum number of studies of a page."""

@@ -6,7 +6,7 @@ from mechanisms.errors import MechanismError
 from parties.config.diff import differences
 from parties.foundation.errors import ConfigError
 from parties.service.known_studies import KnownStudies
-from parties.service.studies import StudyRecord
+from parties.service.study_record import StudyRecord
 from parties.session.study import Study
 from parties.session.study_text import study_sentences
 

@@ -5,13 +5,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from parties.service.database import database_url, open_service_database
-from parties.service.studies import (
-    StoredProposal,
-    StudyEvent,
-    StudyRecord,
-    StudyRepository,
-    StudyState,
-)
+from parties.service.studies import StudyEvent, StudyRepository
+from parties.service.study_record import StoredProposal, StudyRecord, StudyState
 
 SERVER = "ab" * 32
 _FIRST, _SECOND = "c1" * 32, "c2" * 32

@@ -55,8 +55,9 @@ from parties.service.admission import (
 )
 from parties.service.events import service_events
 from parties.service.known_studies import StudyChanges
-from parties.service.studies import StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
 from parties.service.study_intake import StudyFolder
+from parties.service.study_record import StudyRecord, StudyState
 from parties.session.connection_check import Finding
 from tests.parties.hosts import make_cards
 from tests.parties.small import write_small

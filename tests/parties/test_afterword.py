@@ -9,7 +9,8 @@ import pytest
 from parties.config import CertificateFiles
 from parties.service import responders as module
 from parties.service.closed_studies import ClosedStudyResponder
-from parties.service.studies import StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
+from parties.service.study_record import StudyRecord, StudyState
 
 
 def study(digest: str) -> StudyRecord:

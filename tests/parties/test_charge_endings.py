@@ -29,7 +29,8 @@ from parties.mpc.submission.messages import MAX_VERSION
 from parties.mpc.submission.sealed_upload import Tombstone, check_tombstone, receipts_in
 from parties.mpc.submission.withdrawal_client import sign_withdrawal
 from parties.service.closed_returns import ClosedReturns, OwnerRequest
-from parties.service.studies import ACTIVE, NOT_STARTED, StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
+from parties.service.study_record import ACTIVE, NOT_STARTED, StudyRecord, StudyState
 from parties.storage.charge_state import ChargeState
 from parties.storage.owner_budget import BudgetAccount, OwnerBudget
 from parties.storage.population_budget import Release

@@ -20,7 +20,8 @@ from parties.identity.tls import certificate_bytes, make_certificates
 from parties.network.port_sharing import study_sni_name
 from parties.service import closed_federations
 from parties.service.closed_studies import ClosedStudies
-from parties.service.studies import ENDED, NOT_STARTED, StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
+from parties.service.study_record import ENDED, NOT_STARTED, StudyRecord, StudyState
 from parties.storage.charge_state import ChargeState
 from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry
 from parties.storage.told_releases import ToldReleases

@@ -27,7 +27,8 @@ from parties.mpc.submission.status import ServerAnswer
 from parties.observability.events import Progress
 from parties.service import closed_results as module
 from parties.service.closed_results import ClosedResults
-from parties.service.studies import StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
+from parties.service.study_record import StudyRecord, StudyState
 from tests.parties.support import make_config
 
 SECRETS = ("store/store.sqlite", "ledger.json", "../tls/own.key", "..%2ftls%2fown.key")

@@ -23,7 +23,7 @@ from parties.service.reconcile import (
     StartStudy,
     reconcile,
 )
-from parties.service.studies import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
+from parties.service.study_record import ACTIVE, DISTAIM, ENDED, FLAIM, StudyRecord, StudyState
 
 NAMES = ("alpha", "beta", "gamma")
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -271,6 +271,17 @@ def finish(servers: list[Server]) -> None:
                 server.obstacles.pop(key, None)
 
 
+def step(servers: list[Server], pid: int, other: int) -> None:
+    """One server hears another one, and does what follows; its operator approves what is there."""
+    server = servers[pid]
+    if other != pid:
+        server.heard[other] = servers[other].statement()
+    for act in reconcile(server.view()):
+        server.do(act)
+    for key in list(server.studies):
+        server.approve(key)
+
+
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), max_size=150)
 
 
@@ -290,13 +301,7 @@ def test_conclude_lets_every_study_run_whatever_comes_late(
         (a, b, done) for _ in range(40) for done in (True,) for a in range(3) for b in range(3)
     ]
     for pid, other, done in steps + in_order:
-        server = servers[pid]
-        if other != pid:
-            server.heard[other] = servers[other].statement()
-        for act in reconcile(server.view()):
-            server.do(act)
-        for key in list(server.studies):
-            server.approve(key)
+        step(servers, pid, other)
         if done:
             finish(servers)
     for server in servers:
@@ -347,17 +352,6 @@ def test_what_is_under_way_finishes_after_restores_of_any_age(
             step(servers, pid, other)
     for server in servers:
         assert [s.state for s in server.studies.values()] == [StudyState.FINISHED] * len(proposed)
-
-
-def step(servers: list[Server], pid: int, other: int) -> None:
-    """One server hears another one, and does what follows; its operator approves what is there."""
-    server = servers[pid]
-    if other != pid:
-        server.heard[other] = servers[other].statement()
-    for act in reconcile(server.view()):
-        server.do(act)
-    for key in list(server.studies):
-        server.approve(key)
 
 
 CURABLE = [cause for cause, cure in CURES.items() if cure in (Cure.OPERATOR, Cure.ITSELF)]

@@ -27,8 +27,9 @@ from parties.service.console.view import ListView, OwnersView, ago, moment, page
 from parties.service.events import EventName
 from parties.service.pending import wrong_study_text
 from parties.service.service import Service
-from parties.service.studies import StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
 from parties.service.study_list import StudyQuery, WrongQuery
+from parties.service.study_record import StudyRecord, StudyState
 from tests.parties.support import make_config
 from tests.parties.test_service import Three, processes, three
 

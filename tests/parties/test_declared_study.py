@@ -22,7 +22,7 @@ from parties.service.declared_study import (
     plan,
     proposed_before,
 )
-from parties.service.studies import StudyState
+from parties.service.study_record import StudyState
 from tests.parties.small import write_small
 
 DIGEST, OTHER = "ab" * 32, "cd" * 32

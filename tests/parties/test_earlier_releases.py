@@ -26,7 +26,8 @@ from parties.mpc.submission.sealed_upload import SignedUpload, signer_key
 from parties.mpc.submission.status import ask_server
 from parties.service.closed_returns import ClosedReturns
 from parties.service.closed_studies import ClosedStudyResponder
-from parties.service.studies import StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
+from parties.service.study_record import StudyRecord, StudyState
 from parties.session.study import Study
 from parties.storage.owner_budget import OwnerBudget
 from parties.storage.population_budget import APPROXIMATE

@@ -58,7 +58,8 @@ from parties.observability.events import Progress
 from parties.service import closed_results
 from parties.service.admission import AdmissionDesk
 from parties.service.closed_studies import ClosedStudies
-from parties.service.studies import ENDED, NOT_STARTED, StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
+from parties.service.study_record import ENDED, NOT_STARTED, StudyRecord, StudyState
 from parties.session.study import Study
 from secagg.errors import SecAggError
 from tests.parties.silos_support import NAMES, SERVER

@@ -7,7 +7,7 @@ from typing import Any
 from parties.observability.failure_causes import Cause, Obstacle
 from parties.service.expiry import SERVER, CertificateEnd
 from parties.service.notices import ENDED_S, PEER_AWAY_S, MissingOwners, Notice, notices
-from parties.service.studies import StudyRecord, StudyState
+from parties.service.study_record import StudyRecord, StudyState
 
 AT = datetime.datetime(2027, 1, 15, 8, tzinfo=datetime.UTC)
 NOW = AT.timestamp()

@@ -23,7 +23,8 @@ from parties.service.exposed_run import with_admin_api
 from parties.service.four_eyes import ApprovalRefused, FourEyes
 from parties.service.run_api import CommandHandlers
 from parties.service.settings import load_settings
-from parties.service.studies import StudyState, utc_now
+from parties.service.studies import utc_now
+from parties.service.study_record import StudyState
 from tests.parties.support import make_config
 from tests.parties.test_admin_tls import client, operator
 from tests.parties.test_console_service import console_of

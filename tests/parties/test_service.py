@@ -51,7 +51,7 @@ from parties.service.peer_state import StudySnapshot
 from parties.service.peer_sync import Peer
 from parties.service.retention import BUNDLE
 from parties.service.service import Service, WrongStudyState
-from parties.service.studies import StudyRepository, StudyState, utc_now
+from parties.service.studies import StudyRepository, utc_now
 from parties.service.study_intake import (
     MAX_DOCUMENT_BYTES,
     MAX_PROPOSAL_BYTES,
@@ -63,6 +63,7 @@ from parties.service.study_intake import (
     new_card,
     remove_unfinished,
 )
+from parties.service.study_record import StudyState
 from tests.parties.openapi import check_answer
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small

@@ -17,14 +17,8 @@ from sqlalchemy.pool import QueuePool
 from parties.foundation.errors import ConfigError, StoreError
 from parties.service import database
 from parties.service.database import VARIABLE, database_url, open_service_database
-from parties.service.studies import (
-    StoredProposal,
-    StudyEvent,
-    StudyRecord,
-    StudyRepository,
-    StudyState,
-    utc_now,
-)
+from parties.service.studies import StudyEvent, StudyRepository, utc_now
+from parties.service.study_record import StoredProposal, StudyRecord, StudyState
 from parties.service.tables import METADATA, SERVICE_VERSION
 from tests.golden.archives import unpack
 from tests.golden.stores import ARCHIVE

@@ -37,7 +37,8 @@ from parties.service.events import (
 )
 from parties.service.metrics import render
 from parties.service.settings import NotifySection
-from parties.service.studies import StudyEvent, StudyState, event_of, utc_now
+from parties.service.studies import StudyEvent, event_of, utc_now
+from parties.service.study_record import StudyState
 from tests.parties.test_metrics import SERVICE, document, full_board
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,7 @@ from parties.service.events import EventName
 from parties.service.main import _admin_listening
 from parties.service.reload import LiveSettings
 from parties.service.settings import load_settings
-from parties.service.studies import StudyState
+from parties.service.study_record import StudyState
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.oidc_provider import CLIENT, SECRET, IdentityProvider, identity_provider
 from tests.parties.test_admin_tls import operator

@@ -9,8 +9,9 @@ import pytest
 
 from parties.foundation.errors import PartyError
 from parties.service.reconcile import FetchStudy
-from parties.service.studies import StudyRecord, StudyState, utc_now
+from parties.service.studies import utc_now
 from parties.service.study_fetcher import _MAX_CANCELLED, StudyFetcher
+from parties.service.study_record import StudyRecord, StudyState
 
 
 def test_server_whose_studies_are_all_cancelled_has_no_further_one_taken_today() -> None:

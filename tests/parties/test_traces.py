@@ -31,7 +31,7 @@ from parties.service.exposed_run import with_admin_api
 from parties.service.identity import ServiceIdentity
 from parties.service.main import ServeOptions, serve_studies
 from parties.service.run_api import CommandHandlers
-from parties.service.studies import DISTAIM
+from parties.service.study_record import DISTAIM
 from tests.parties import serving
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config

@@ -17,7 +17,7 @@ from parties.observability.events import Event, Progress
 from parties.observability.failure_causes import Cause, Obstacle
 from parties.service import workers
 from parties.service.attempts import MAX_FAILURES
-from parties.service.studies import DISTAIM, StudyState
+from parties.service.study_record import DISTAIM, StudyState
 from parties.service.workers import Worker
 
 PROGRAM = Path("/bin/sh")

@@ -23,8 +23,8 @@ from parties.service.admin_listener import SOCKET_NAME, short_socket_path
 from parties.service.offline_status import offline_status
 from parties.service.retention import BUNDLE, TRANSCRIPT
 from parties.service.status_client import NotRunning, versioned
-from parties.service.studies import ENDED, StudyState
 from parties.service.study_intake import StudyFolder
+from parties.service.study_record import ENDED, StudyState
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)

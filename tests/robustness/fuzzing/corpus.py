@@ -20,8 +20,8 @@ from parties.local.children import free_ports
 from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.submission.submit import PreparedSubmission, prepare
 from parties.service.identity import ServiceIdentity, create_identity, join_servers
-from parties.service.studies import DISTAIM
 from parties.service.study_intake import new_card
+from parties.service.study_record import DISTAIM
 from parties.session.study import Study
 
 PARTIES = ("party-0", "party-1", "party-2")

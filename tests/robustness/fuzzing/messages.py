@@ -67,8 +67,8 @@ from parties.mpc.submission.withdrawal import SignedWithdrawal
 from parties.mpc.submission.withdrawal_client import WithdrawalProgress, sign_withdrawal
 from parties.network.client_hello import ClientHello
 from parties.service.peer_state import PeerState, StudySnapshot
-from parties.service.studies import StudyState
 from parties.service.study_intake import check_proposal
+from parties.service.study_record import StudyState
 from parties.session.result_digests import ResultDigests
 from parties.session.study import Study
 from protocols.exchanger import PeerExchanger

@@ -47,8 +47,8 @@ from parties.mpc.submission.submit import submit
 from parties.service.database import FILE
 from parties.service.peer_sync import PEER_STATE_TTL_S
 from parties.service.status_client import NotRunning
-from parties.service.studies import ACTIVE, StudyState
 from parties.service.study_intake import StudyFolder
+from parties.service.study_record import ACTIVE, StudyState
 from tests.robustness.kills import judging, points, service_points
 from tests.robustness.kills.children import continue_stopped, imported, started
 from tests.robustness.kills.judging import Finished
