@@ -654,13 +654,16 @@ async def test_rows_that_one_server_alone_has_saved_may_still_be_withdrawn(
     a, b = going.who(A), going.who(B)
     await a.submit(make_codes(20, 1))
     await b.submit(make_codes(20, 2))
-    real, dying = TotalStore.save, [True]
+    real, dying, saved = TotalStore.save, [True], threading.Event()
 
     def save(store: TotalStore, total: RunningTotal) -> None:
         first = "server-0" in str(store.directory)
         if dying[0] and not first:
+            # A death ends server 0 as well, which would have saved nothing if it came first.
+            saved.wait(60.0)
             raise StoreError(store.directory, "killed")
         real(store, total)
+        saved.set()
 
     monkeypatch.setattr(TotalStore, "save", save)
     going.closed.set()
