@@ -3,6 +3,7 @@
 A process that was started is not yet what it execs; one that was told to stop or end still runs for a moment.
 """
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -23,6 +24,14 @@ def until(look: Callable[[], Found], what: str, within_s: float = 30.0) -> Found
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}; found {found!r}"
         time.sleep(0.02)
     return found
+
+
+async def eventually(look: Callable[[], Found], within_s: float = 30.0) -> Found:
+    """The first true result of `look`, while the event loop goes on. TimeoutError after the deadline."""
+    async with asyncio.timeout(within_s):
+        while not (found := look()):  # noqa: ASYNC110  # What it waits for sets no event.
+            await asyncio.sleep(0.01)
+        return found
 
 
 def processes(folder: Path, part: str = "") -> dict[int, str]:

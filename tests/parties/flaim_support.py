@@ -122,13 +122,14 @@ async def play(
     board: RunStatus | None = None,
     orders: OperatorCommands | None = None,
     waits: bool = True,
+    events: Events | None = None,
 ) -> tuple[Events, list[ParticipantReport | BaseException]]:
     """A run with the server and all clients in this loop; those of ``faults`` do something else.
 
-    Unless it ``waits``, who has left once all were there is waited for no more, as in a trial. Raises what the server
-    raises, after the clients have ended.
+    Unless it ``waits``, who has left once all were there is waited for no more, as in a trial. ``events`` are the
+    server's. Raises what the server raises, after the clients have ended.
     """
-    events, closed = Events(), asyncio.Event()
+    events, closed = events or Events(), asyncio.Event()
     directory = folder / "server"
     directory.mkdir(exist_ok=True)
 

@@ -1,6 +1,5 @@
 """FLAIM's server waits for clients and says so: before the run, before each round, after a restart; and its orders."""
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.parties.flaim_support import (
     play,
     run_client,
 )
+from tests.until import eventually
 
 Certificates = dict[str, CertificateFiles]
 
@@ -40,15 +40,23 @@ def result(folder: Path) -> dict[str, Any]:
     return found
 
 
+def round_2_waits(events: Events) -> list[str]:
+    return [text for text in events.texts("waiting") if text.startswith("round 2 waits")]
+
+
 def coming_back(
-    config: Config, certificates: Mapping[str, CertificateFiles], folder: Path, index: int
+    config: Config,
+    certificates: Mapping[str, CertificateFiles],
+    folder: Path,
+    index: int,
+    events: Events,
 ) -> Callable[[], Any]:
-    """A client that leaves in round 1, and is there again a while later."""
+    """A client that leaves in round 1, and is there again once the server says that round 2 waits."""
     leave = leaving(config, certificates, folder, index, at="flaim.brief", round=1)
 
     async def fault() -> ParticipantReport:
         await leave()
-        await asyncio.sleep(0.7)
+        await eventually(lambda: round_2_waits(events))
         return await run_client(
             config,
             codes_of(index),
@@ -64,9 +72,10 @@ async def test_round_waits_below_the_minimum_and_says_who_is_missing(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     config = flaim_config(certificates, {"clients.minimum": 6, "run.rounds": 2})
-    faults = {2: coming_back(config, certificates, tmp_path, 2)}
-    events, clients = await play(config, certificates, tmp_path, faults)
-    (text,) = [text for text in events.texts("waiting") if text.startswith("round 2 waits")]
+    events = Events()
+    faults = {2: coming_back(config, certificates, tmp_path, 2, events)}
+    _, clients = await play(config, certificates, tmp_path, faults, events=events)
+    (text,) = round_2_waits(events)
     assert text.startswith(
         "round 2 waits: 5 of 6 clients are connected, at least 6 are needed; missing: clinic-c; until 20"
     )

@@ -106,7 +106,7 @@ async def test_run_on_a_grid_that_ends_before_a_sum_costs_nothing(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     """Its server signs that nothing was opened, and sends everybody away; no intention is left."""
-    config = flaim_config(certificates, {"clients.wait_s": 1.0, "clients.minimum": 3})
+    config = flaim_config(certificates, {"clients.wait_s": 3.0, "clients.minimum": 3})
     release = Release(config.digest(), "trial", "flaim", 0.1, 1.0, 1e-5)
     budgets = [OwnerBudget(tmp_path / f"{name}.sqlite") for name in NAMES[:2]]
     steps: list[str] = []

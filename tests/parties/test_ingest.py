@@ -7,7 +7,7 @@ import io
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,7 @@ from tests.parties.support import (
     sealed_upload,
     sign,
 )
+from tests.until import eventually
 
 Certificates = dict[str, CertificateFiles]
 PID = 1
@@ -580,16 +581,10 @@ async def test_put_stores_nothing_when_the_connection_breaks_off(
     async with server.connection() as (_, writer):
         writer.write(raw_request(server, headers) + content[:100])
         await writer.drain()
-        await until(lambda: any((server.store.directory / "incoming").iterdir()))
-    await until(lambda: not any((server.store.directory / "incoming").iterdir()))
+        await eventually(lambda: any((server.store.directory / "incoming").iterdir()))
+    await eventually(lambda: not any((server.store.directory / "incoming").iterdir()))
     assert server.stored() == []
     assert (await server.put())[0] == 202
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_put_times_out_when_the_body_comes_byte_by_byte(server: Server) -> None:

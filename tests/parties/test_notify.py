@@ -25,6 +25,7 @@ from parties.service.events import EventName
 from parties.service.notices import HeldNotice, MissingOwners, Notice, NoticeBoard
 from parties.service.notify import Mail, NotDelivered, Notifier, Webhook, missing_owners
 from parties.service.settings import FILE, NotifySection, load_settings
+from tests.until import eventually
 
 SECRET = bytes(range(32))
 NOTICE = Notice(
@@ -322,12 +323,6 @@ async def running(notifier: Notifier) -> AsyncIterator[Notifier]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(holds: Any) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110  # Nobody sets an event.
-            await asyncio.sleep(0.01)
-
-
 async def test_notifier_tries_again_until_the_target_takes_it_and_never_twice(
     receiver: Receiver, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,12 +331,12 @@ async def test_notifier_tries_again_until_the_target_takes_it_and_never_twice(
     receiver.status = 503
     ours = service(folder)
     async with running(Notifier(ours, receiver.section())) as notifier:
-        await until(lambda: len(receiver.came) == 2)
+        await eventually(lambda: len(receiver.came) == 2)
         (state,) = notifier.to_list()
         assert state["target"] == "webhook localhost"
         assert (state["pending"], state["problem"]) == (1, "answered 503; expected 2xx")
         receiver.status = 200
-        await until(lambda: notifier.to_list()[0]["delivered"])
+        await eventually(lambda: notifier.to_list()[0]["delivered"])
         attempts = len(receiver.came)
         assert notifier.to_list()[0] == {
             **{"target": "webhook localhost", "pending": 0, "delivered": 1},
@@ -366,9 +361,9 @@ async def test_notice_that_holds_no_more_is_not_sent(
     current = Current(monkeypatch, NOTICE)
     receiver.status = 500
     async with running(Notifier(service(folder), receiver.section())) as notifier:
-        await until(lambda: receiver.came)
+        await eventually(lambda: receiver.came)
         current.found = []
-        await until(lambda: notifier.to_list()[0]["pending"] == 0)
+        await eventually(lambda: notifier.to_list()[0]["pending"] == 0)
         receiver.status, came = 200, len(receiver.came)
         await asyncio.sleep(0.3)
         assert len(receiver.came) <= came + 1
@@ -386,10 +381,10 @@ async def test_target_that_hangs_keeps_neither_the_other_nor_the_service_waiting
             smtp=mail.smtp, smtp_ca="ca.pem", mail_from=mail.mail_from, mail_to=mail.mail_to
         )
         async with running(Notifier(service(folder), section)) as notifier:
-            await until(lambda: receiver.came and server.mails)
+            await eventually(lambda: receiver.came and server.mails)
             hook, post = notifier.to_list()
             assert (hook["pending"], hook["delivered"]) == (1, 0)
-            await until(lambda: notifier.to_list()[1]["delivered"])
+            await eventually(lambda: notifier.to_list()[1]["delivered"])
             # The default pool, in which the service's work waits for disks, is free.
             assert await asyncio.wait_for(asyncio.to_thread(lambda: 7), 5) == 7
         assert len(receiver.came) == 1
@@ -403,7 +398,7 @@ async def test_events_that_are_not_wanted_are_not_sent(
     Current(monkeypatch, NOTICE, ends)
     section = receiver.section(events=("certificate.ends",))
     async with running(Notifier(service(folder), section)) as notifier:
-        await until(lambda: notifier.to_list()[0]["delivered"])
+        await eventually(lambda: notifier.to_list()[0]["delivered"])
         await asyncio.sleep(0.1)
     assert [json.loads(body)["type"] for _, body in receiver.came] == ["certificate.ends"]
 
@@ -465,9 +460,9 @@ async def test_look_that_fails_ends_no_notifications(
     current, target = Current(monkeypatch, NOTICE), Taking(monkeypatch)
     current.found = cast("Any", None)
     async with running(Notifier(service(tmp_path), NotifySection())):
-        await until(lambda: caplog.records)
+        await eventually(lambda: caplog.records)
         current.found = [NOTICE]
-        await until(lambda: target.taken)
+        await eventually(lambda: target.taken)
     assert [record.getMessage() for record in caplog.records] == [
         "a look at what waits for the operator failed"
     ]
@@ -480,7 +475,7 @@ async def test_target_gets_so_many_notices_an_hour_and_one_that_says_so(
     Current(monkeypatch, *many)
     target = Taking(monkeypatch)
     async with running(Notifier(service(tmp_path), NotifySection())) as notifier:
-        await until(lambda: len(target.taken) > notify.MOST_AN_HOUR)
+        await eventually(lambda: len(target.taken) > notify.MOST_AN_HOUR)
         await asyncio.sleep(0.1)
         (state,) = notifier.to_list()
     assert [notice.event for notice in target.taken[30:]] == ["notice.undelivered"]

@@ -32,6 +32,7 @@ from tests.parties.audit_runs import collect
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
 from tests.parties.support import bodies_in, make_codes, make_config
 from tests.parties.test_withdrawal import Who, counts_of
+from tests.until import eventually
 
 Certificates = dict[str, CertificateFiles]
 A, B, C = EVERYONE
@@ -82,9 +83,7 @@ class Operated:
             yield
 
     async def until(self, there: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not there():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await eventually(there)
 
     async def said(self, words: str, pid: int = 0) -> None:
         await self.until(lambda: any(words in text for text in self.events[pid].texts))

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from tests.parties.mesh import EVERYONE, Cluster, make_uniform
 from tests.parties.support import make_config
+from tests.until import eventually
 
 DAY = 86_400.0
 BOTH = KeepSection(transcripts_days=30, results_days=10)
@@ -158,11 +159,6 @@ async def test_a_real_run_keeps_its_ledger_and_is_over_when_it_is_started_again(
 # A service
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  # a file, or a log: nobody sets an event
-        await asyncio.sleep(0.01)
-
-
 async def test_tidying_sweeps_by_the_settings_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -176,7 +172,7 @@ async def test_tidying_sweeps_by_the_settings_at_work(
     async def apply(found: Settings) -> None: ...
 
     async with asyncio.timeout(20), retention_task(tmp_path, settings, service_events()):
-        await until(lambda: not (run / "synthetic.csv").exists())
+        await eventually(lambda: not (run / "synthetic.csv").exists())
         (tmp_path / FILE).write_text("[kept]\n")
         await settings.read_again(apply, ("keep",))
         assert "kept: is unknown" in caplog.text
@@ -184,7 +180,7 @@ async def test_tidying_sweeps_by_the_settings_at_work(
         # A reload sweeps at once.
         (tmp_path / FILE).write_text("[keep]\ntranscripts_days = 0\n")
         await settings.read_again(apply, ("keep",))
-        await until(lambda: not (run / "transcript.jsonl").exists())
+        await eventually(lambda: not (run / "transcript.jsonl").exists())
     assert "deleted for their age: synthetic.csv, model, report.html" in caplog.text
 
 

@@ -68,6 +68,7 @@ from tests.parties.openapi import check_answer
 from tests.parties.serving import SERVERS, make_identities
 from tests.parties.small import write_small
 from tests.postgres import postgresql
+from tests.until import eventually
 
 
 class Process:
@@ -106,9 +107,7 @@ class Three:
     processes: dict[tuple[str, str], Process] = field(default_factory=dict)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():  # noqa: ASYNC110  # What it waits for sets no event.
-                await asyncio.sleep(0.02)
+        await eventually(holds)
 
     async def until_states(self, digest: str, *states: str) -> None:
         def there() -> bool:

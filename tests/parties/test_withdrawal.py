@@ -91,6 +91,7 @@ from tests.parties.support import (
 from tests.parties.tampering import Forger, dropping, failed, setting
 from tests.parties.test_relay import Asker, until_waiting_for_nobody, what
 from tests.parties.test_store import put
+from tests.until import eventually
 
 Certificates = dict[str, CertificateFiles]
 A, B, C = EVERYONE
@@ -238,15 +239,14 @@ async def test_withdrawn_and_replaced_rows_are_not_counted_and_the_audit_holds(
     assert (former.complete, former.version) == (True, 1)
     assert a.spent == (1, ["replaced", None])
     gone = await b.withdraw()
-    assert (gone.complete, sorted(gone.confirmed)) == (True, list(PARTIES))
+    assert gone.complete
     assert b.spent == (0, ["withdrawn"])
+    # Two servers have signed. What was taken back goes from all three servers' disks, and does not come back.
+    stores = [going.cluster.directory(pid) / "store" for pid in range(3)]
+    await eventually(lambda: all(len(bodies_in(store, "submissions")) == 1 for store in stores))
     told = await ask_submission_status(b.config, b.files)
     assert {each.text for each in told} == {"withdrawn, deleted and not counted"}
-    # What was taken back is gone from all three servers' disks, and does not come back.
-    for pid in range(3):
-        store = going.cluster.directory(pid) / "store"
-        assert len(bodies_in(store, "submissions")) == 1
-    assert await b.withdraw() == gone
+    assert (await b.withdraw()).confirmed == gone.confirmed
     with pytest.raises(SubmitError, match="nothing to replace"):
         await b.replace(second)
     await c.submit(fourth)
@@ -286,9 +286,7 @@ async def test_rows_that_were_counted_are_counted_again_to_take_them_back(
     await a.submit(make_codes(20, 1))
     await b.submit(make_codes(20, 2))
     transcript = going.cluster.directory(0) / "transcript.jsonl"
-    async with asyncio.timeout(10):
-        while f'"client":"{A}"' not in transcript.read_text():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await eventually(lambda: f'"client":"{A}"' in transcript.read_text())
     assert (await a.withdraw()).complete
     await going.ended()
     run = collect(going.cluster, tmp_path / "run")
@@ -360,7 +358,7 @@ async def test_a_former_upload_does_not_come_back_whoever_sends_it(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     """Withdrawn, and replaced: the old bytes are refused at every server, from the owner and from another server."""
-    config = make_config({"timeouts.submit_s": 2.0})
+    config = make_config({"timeouts.submit_s": 20.0})
     asker = Asker(config, certificates)
     async with running_servers(config, tmp_path, certificates) as stores:
         old, new = (sealed_upload(config, A, version=version) for version in (1, 2))
@@ -712,7 +710,7 @@ async def test_a_withdrawal_waits_for_servers_that_are_away_and_gives_nothing_ba
     tmp_path: Path, certificates: Certificates
 ) -> None:
     """The upload is at the one server that passes it on."""
-    config = make_config({"timeouts.submit_s": 1.0, "timeouts.connect_s": 0.3})
+    config = make_config({"timeouts.submit_s": 2.0, "timeouts.connect_s": 0.3})
     cluster = Cluster(config, tmp_path, certificates)
     owner = Who(A, cluster)
     async with running_servers(config, tmp_path, certificates, (0,)) as stores:

@@ -19,6 +19,7 @@ from parties.service import workers
 from parties.service.attempts import MAX_FAILURES
 from parties.service.study_record import DISTAIM, StudyState
 from parties.service.workers import Worker
+from tests.until import eventually
 
 PROGRAM = Path("/bin/sh")
 
@@ -63,9 +64,7 @@ class Script:
         self.events.append(event)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
-            while not holds():  # noqa: ASYNC110  # What it waits for sets no event.
-                await asyncio.sleep(0.01)
+        await eventually(holds)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from protocols.keystream import KEY_BYTES, Keystream
 from protocols.mesh import TlsFiles
 from protocols.pairing import frames_stream
 from tests.protocols.network import ZeroStream, tls_pair
+from tests.until import eventually
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -125,13 +126,6 @@ def array(payload: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(payload, np.uint8)
 
 
-async def until(condition: Any) -> None:
-    """Wait until something holds, at most a few seconds."""
-    async with asyncio.timeout(LONG_S):
-        while not condition():  # noqa: ASYNC110 -- conditions of several threads
-            await asyncio.sleep(0.005)
-
-
 # Messages.
 
 
@@ -141,7 +135,7 @@ async def test_send_writes_one_frame_and_reports_its_digest(tls: list[TlsFiles],
     async with linked(tls) as link:
         link.exchanger.send(-5, array(payload))
         assert await link.hear(HEADER.size + size) == frame(-5, payload)
-        await until(lambda: link.sent)
+        await eventually(lambda: link.sent)
         assert link.sent == [(PEER, -5, size, blake3(payload, key=DIGEST_KEY).digest())]
         assert link.exchanger.nbytes_sent == HEADER.size + size
 
@@ -167,7 +161,7 @@ async def test_receive_finds_messages_by_label_in_any_order(tls: list[TlsFiles])
         await asyncio.sleep(0)
         link.says.sendall(b"".join(frame(label, bytes([label])) for label in (1, 2, 3, 4)))
         assert [(await one).payload.tobytes() for one in early] == [b"\3", b"\1"]
-        await until(lambda: len(link.exchanger.buffers) == 2)
+        await eventually(lambda: len(link.exchanger.buffers) == 2)
         assert link.exchanger.buffered_bytes == 2 + 2 * exchanger_module._HELD_BYTES
         late = [await link.exchanger.receive(label, LONG_S, ANY) for label in (4, 2)]
         assert [one.payload.tobytes() for one in late] == [b"\4", b"\2"]
@@ -389,7 +383,7 @@ async def test_send_and_receive_take_a_message_in_parts(
         received = await waiting
         assert received.payload.tobytes() == payload
         # To whoever counts messages and compares digests it is one message.
-        await until(lambda: link.sent)
+        await eventually(lambda: link.sent)
         assert link.sent == [(PEER, 7, size, received.digest)]
         assert link.exchanger.nbytes_received == link.exchanger.nbytes_sent == frame_bytes(size)
 
@@ -516,7 +510,7 @@ async def test_receive_reports_a_violation_when_what_is_under_way_is_larger_than
     """It was announced before it was asked for, and may take its time."""
     async with linked(tls) as link:
         link.says.sendall(HEADER.pack(5, 1 << 25) + bytes(100))
-        await until(lambda: link.exchanger.buffered_bytes)
+        await eventually(lambda: link.exchanger.buffered_bytes)
         with pytest.raises(ProtocolViolation, match="33554432 bytes, at most 100 are due"):
             await link.exchanger.receive(5, LONG_S, 100)
 
@@ -673,7 +667,7 @@ async def test_farewell_fails_the_owner_when_the_peer_says_none(tls: list[TlsFil
 async def test_farewell_does_not_wait_for_a_peer_that_is_lost(tls: list[TlsFiles]) -> None:
     async with linked(tls) as link:
         link.cut()
-        await until(lambda: link.owner.failures)
+        await eventually(lambda: link.owner.failures)
         started = time.monotonic()
         await link.exchanger.farewell("", LONG_S)
         assert time.monotonic() - started < 2
@@ -716,7 +710,7 @@ async def test_end_leaves_no_error_unheard_when_nobody_waits(
         waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         await asyncio.sleep(0)
         link.says.sendall(frame(5, b"") + frame(5, b""))
-        await until(lambda: link.owner.failures)
+        await eventually(lambda: link.owner.failures)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
     assert caplog.records == []
