@@ -35,7 +35,6 @@ from mechanisms.flaim_client import selectable
 from mechanisms.flaim_messages import Brief, Layout
 from mechanisms.flaim_settings import FlaimSettings
 from mechanisms.model import Model
-from mechanisms.scores import MAX_CANDIDATES
 from mechanisms.totals import NoisyTotal, rows_per_client
 from mechanisms.workload import Workload
 
@@ -272,10 +271,6 @@ class _Run:
     def check(self) -> None:
         """Raises ``FlaimError`` if the clients or the workload do not fit the settings."""
         settings, population = self._settings, self._federation.population
-        if len(self._workload.candidates) > MAX_CANDIDATES:
-            raise FlaimError(
-                f"{len(self._workload.candidates)} candidates; at most {MAX_CANDIDATES}"
-            )
         if len(population) < settings.min_participants:
             raise FlaimError(
                 f"{len(population)} clients; min_participants = {settings.min_participants}"

@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.workload import Workload
+from mechanisms.workload import MAX_CANDIDATES, Workload
 
 Rule: TypeAlias = Literal["aim", "remaining-error"]
 """Formula of the error that a measurement leaves: AIM's norm of raw noise, or that of projected counts."""
@@ -48,9 +48,6 @@ EXPONENT_BITS = SCORE_BITS + LOG2E_BITS
 # A candidate's weight is never below 2^-FLOOR_BITS of the best one's: max(t, max t - R) is a score
 # of no larger sensitivity, so the floor costs no privacy.
 FLOOR_BITS = 24
-
-# Most candidates of a selection: with more, the grid of 64 random bits would be too coarse for its charge.
-MAX_CANDIDATES = 1 << 16
 
 _DIGITS = 50
 

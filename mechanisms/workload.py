@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,15 @@ from mechanisms.errors import WorkloadError
 from mechanisms.sampling import public_generator
 
 MAX_CELLS = 2**31
+MAX_CANDIDATES = 1 << 16
+"""Most candidates: with more, the grid of a selection's 64 random bits would be too coarse for its charge."""
 TARGET_WEIGHT = 4
 """Weight of a query with a target, in ordinary queries."""
+
+_FEWER = (
+    f"expected at most {MAX_CANDIDATES:,} sets of columns to choose from: "
+    "fewer queries (workload.count), or of fewer columns (workload.degree)"
+)
 
 _Scalar = TypeVar("_Scalar", np.uint32, np.uint64, np.int64, np.float64)
 
@@ -57,7 +65,7 @@ class Workload:
     expanded vector.
 
     Raises ``WorkloadError`` on an empty or repeated query, a column repeated in one, one that the domain does not have,
-    or too many cells.
+    too many candidates, or too many cells.
     """
 
     domain: Domain
@@ -73,10 +81,7 @@ class Workload:
     def __post_init__(self) -> None:
         queries = _canonical_queries(self.domain, self.queries)
         position = {name: i for i, name in enumerate(self.domain.names)}
-        closure = {
-            r for q in queries for k in range(1, len(q) + 1) for r in itertools.combinations(q, k)
-        }
-        closure |= {(name,) for name in self.domain.names}
+        closure = _closure(self.domain, queries)
         candidates = tuple(sorted(closure, key=lambda q: (len(q), [position[name] for name in q])))
         inside = {part for q in candidates for part in _proper_subsets(q)}
         maximal = tuple(q for q in candidates if q not in inside)
@@ -169,7 +174,8 @@ def draw_workload(
 
     The draw is ``default_rng(seed).choice(n, count, replace=False)`` over the combinations of columns in order, as in
     the FLAIM authors' experiments. If there are no more than ``count`` combinations, all are taken. Raises
-    ``WorkloadError`` if the domain has fewer columns than ``degree``, or either number is below 1.
+    ``WorkloadError`` if the domain has fewer columns than ``degree``, either number is below 1, or there are too many
+    candidates.
     """
     if not 1 <= degree <= len(domain.columns):
         raise WorkloadError(
@@ -177,11 +183,21 @@ def draw_workload(
         )
     if count is not None and count < 1:
         raise WorkloadError(f"count = {count}; at least one query is needed")
-    combinations = list(itertools.combinations(domain.names, degree))
-    if count is None or count >= len(combinations):
-        return Workload(domain, tuple(combinations), targets)
-    chosen = public_generator(seed).choice(len(combinations), count, replace=False)
-    return Workload(domain, tuple(combinations[i] for i in chosen), targets)
+    total = math.comb(len(domain.columns), degree)
+    if (queries := total if count is None else min(count, total)) > MAX_CANDIDATES:
+        raise WorkloadError(
+            f"has {queries:,} queries, each of {degree} of {len(domain.columns)} columns; {_FEWER}"
+        )
+    if total >= 2**63:
+        raise WorkloadError(
+            f"draws from {total:.0e} sets of {degree} of {len(domain.columns)} columns; expected fewer than 2^63: "
+            "queries of fewer columns (workload.degree)"
+        )
+    if queries == total:
+        return Workload(domain, tuple(itertools.combinations(domain.names, degree)), targets)
+    chosen = public_generator(seed).choice(total, queries, replace=False)
+    drawn = (_combination(domain.names, degree, int(number)) for number in chosen)
+    return Workload(domain, tuple(drawn), targets)
 
 
 def count_marginals(codes: NDArray[np.int32], workload: Workload) -> NDArray[np.uint32]:
@@ -226,6 +242,32 @@ def _canonical_queries(domain: Domain, queries: Iterable[Iterable[str]]) -> tupl
         if left == right:
             raise WorkloadError(f"query {', '.join(domain.names[i] for i in left)} is given twice")
     return tuple(tuple(domain.names[i] for i in query) for query in canonical)
+
+
+def _combination(names: Sequence[str], degree: int, number: int) -> Clique:
+    """Returns combination ``number`` in the order of ``itertools.combinations``, without the ones before it."""
+    found: list[str] = []
+    for position, name in enumerate(names):
+        if len(found) == degree:
+            break
+        having = math.comb(len(names) - position - 1, degree - len(found) - 1)
+        if number < having:
+            found.append(name)
+        else:
+            number -= having
+    return tuple(found)
+
+
+def _closure(domain: Domain, queries: Iterable[Clique]) -> set[Clique]:
+    """Returns all non-empty subsets of the queries, and every single column; stops where there are too many."""
+    closure: set[Clique] = {(name,) for name in domain.names}
+    for query in queries:
+        for size in range(1, len(query) + 1):
+            for part in itertools.combinations(query, size):
+                closure.add(part)
+                if len(closure) > MAX_CANDIDATES:
+                    raise WorkloadError(f"has too many sets of columns to choose from; {_FEWER}")
+    return closure
 
 
 def _offsets(domain: Domain, cliques: Sequence[Clique]) -> tuple[int, ...]:

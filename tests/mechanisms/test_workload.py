@@ -1,6 +1,7 @@
 """Workloads: closure, weights, layout, counting, and the linear expansion."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -44,6 +45,50 @@ def test_draw_workload_takes_all_when_count_is_none_or_large() -> None:
 def test_draw_workload_refuses_impossible_numbers(degree: int, count: int) -> None:
     with pytest.raises(WorkloadError):
         draw_workload(domain_of(2, 2, 2, 2), degree, count)
+
+
+@pytest.mark.parametrize(
+    ("columns", "degree", "count", "words"),
+    [
+        (41, 5, None, "has 749,398 queries, each of 5 of 41 columns; expected at most 65,536 sets"),
+        (300, 3, 100_000, "has 100,000 queries, each of 3 of 300 columns"),
+        (60, 30, 1, "has too many sets of columns to choose from; expected at most 65,536"),
+        (41, 4, None, r"fewer queries \(workload.count\), or of fewer columns"),
+        (300, 20, 1, r"draws from 8e\+30 sets of 20 of 300 columns; expected fewer than 2\^63"),
+    ],
+)
+def test_draw_workload_refuses_too_many_candidates_before_it_lists_them(
+    columns: int, degree: int, count: int | None, words: str
+) -> None:
+    with pytest.raises(WorkloadError, match=words):
+        draw_workload(domain_of(*(2,) * columns), degree, count)
+
+
+def test_draw_workload_draws_few_queries_out_of_very_many() -> None:
+    """Without a list of the 75,287,520 combinations; which they are is the combinations' order."""
+    domain = domain_of(*(2,) * 100)
+    drawn = draw_workload(domain, 5, 3, seed=1)
+    numbers = np.random.default_rng(1).choice(math.comb(100, 5), 3, replace=False)
+    position = {name: i for i, name in enumerate(domain.names)}
+    ranks = {
+        sum(
+            math.comb(100 - skipped - 1, 5 - taken - 1)
+            for taken, name in enumerate(query)
+            for skipped in range(position[query[taken - 1]] + 1 if taken else 0, position[name])
+        )
+        for query in drawn.queries
+    }
+    assert ranks == {int(number) for number in numbers}
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 6])
+def test_draw_workload_takes_the_combinations_that_the_seed_names(degree: int) -> None:
+    domain = domain_of(*(2,) * 7)
+    everything = list(itertools.combinations(domain.names, degree))
+    count = len(everything) - 1
+    numbers = np.random.default_rng(5).choice(len(everything), count, replace=False)
+    drawn = draw_workload(domain, degree, count, seed=5)
+    assert set(drawn.queries) == {everything[number] for number in numbers}
 
 
 def test_workload_closes_queries_downward() -> None:

@@ -15,7 +15,6 @@ from mechanisms.events import Event
 from mechanisms.flaim_messages import Layout
 from mechanisms.flaim_settings import FlaimSettings, SumNoise
 from mechanisms.replacement import rho_of_replacing
-from mechanisms.scores import MAX_CANDIDATES
 from mechanisms.units import row_budget, unit_cost
 from mechanisms.workload import Workload
 from parties.config import ANNEALED, PERSON, Config, FlaimSection
@@ -166,13 +165,6 @@ def check_flaim(study: Study) -> FlaimSettings:
     """Returns the run's settings after all checks. Raises ConfigError, by key."""
     check_whole_rows(study.config)
     settings = settings_of(study.config)
-    if len(study.workload.candidates) > MAX_CANDIDATES:
-        raise ConfigError(
-            study.config.source,
-            "workload",
-            f"has {len(study.workload.candidates)} sets of columns to choose from; expected at most "
-            f"{MAX_CANDIDATES}: fewer queries (workload.count), or of fewer columns (workload.degree)",
-        )
     query = max(study.workload.candidates, key=study.workload.domain.size)
     cells = sum(study.workload.domain.shape) + study.workload.domain.size(query)
     if settings.variant == PAIRS:
