@@ -10,7 +10,7 @@ setup(
         Extension(
             "protocols._products",
             ["protocols/_products.c"],
-            extra_compile_args=["-O3", "-Wno-psabi"],
+            extra_compile_args=["-O3"],
             py_limited_api=True,
             optional=True,
         )

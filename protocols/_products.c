@@ -17,7 +17,7 @@ operands and sums; neither branches nor addresses depend on them. Public: shapes
 #define LEFT 4                               /* Entries of left at a time, */
 #define RIGHT 2                              /* and of right. */
 #define PANELS 16                            /* Times RIGHT entries of right stay in the cache. */
-#define PANEL ((size_t)DEPTH * RIGHT * CHUNK) /* Bytes of one of them. */
+#define PANEL (DEPTH * RIGHT * CHUNK)        /* Bytes of one of them. */
 
 typedef struct {
     const char *start;
@@ -27,7 +27,8 @@ typedef struct {
 
 typedef void (*Inner)(const char *left, const char *right, Py_ssize_t chunks, uint16_t sums[LEFT][RIGHT]);
 
-/* Sums of a few entries over some chunks, in vectors of BYTES, of which the last step adds up the numbers. */
+/* Sums of LEFT entries with RIGHT entries over some chunks, which lie beside one another: in vectors of BYTES, whose
+   numbers are added up at the end. Vectors of unsigned numbers wrap. */
 #define INNER(NAME, BYTES, TARGET)                                                                                     \
     TARGET static void NAME(const char *left, const char *right, Py_ssize_t chunks, uint16_t sums[LEFT][RIGHT])        \
     {                                                                                                                  \
@@ -48,7 +49,7 @@ typedef void (*Inner)(const char *left, const char *right, Py_ssize_t chunks, ui
                 sums[i][j] = added_up((const char *)&sum[i][j], BYTES);                                                \
     }
 
-/* Two sums of 16 bits in each half of a word wrap on their own: even numbers and odd ones are added apart. */
+/* Sum of a vector's numbers. Even and odd ones of a word are added apart, so that none carries into its neighbour. */
 static inline __attribute__((always_inline)) uint16_t added_up(const char *vector, int bytes)
 {
     typedef uint16_t Half __attribute__((vector_size(16), may_alias));
@@ -79,7 +80,8 @@ static Inner inner_of(const char *variant)
     return strcmp(variant, "portable") ? NULL : sums_portable;
 }
 
-/* Copies `width` entries from `entry` on, and their rows from `row` on, chunk by chunk beside one another. */
+/* Copies `width` entries from `entry` on, and their rows from `row` on, chunk by chunk beside one another; zeros where
+   there is none. */
 static void packed(char *to, int width, const Operand *from, Py_ssize_t entry, Py_ssize_t row, Py_ssize_t chunks)
 {
     for (int i = 0; i < width; i++, to += CHUNK) {
@@ -100,6 +102,7 @@ static void packed(char *to, int width, const Operand *from, Py_ssize_t entry, P
     }
 }
 
+/* Adds to the cells from (first, second) on those sums that have one. */
 static void add_sums(const Py_buffer *to, Py_ssize_t first, Py_ssize_t second, uint16_t sums[LEFT][RIGHT])
 {
     for (Py_ssize_t i = 0; i < LEFT && first + i < to->shape[0]; i++)
@@ -112,7 +115,8 @@ static void add_sums(const Py_buffer *to, Py_ssize_t first, Py_ssize_t second, u
         }
 }
 
-/* `room` is PANELS panels of right, and one of left. */
+/* Adds the products of all entries to the sums, so many rows and entries of right at a time as stay in the cache.
+   `room` is PANELS panels of right, then one of left, aligned to a chunk. */
 static void add_all(const Operand *left, const Operand *right, const Py_buffer *to, Inner inner, char *room)
 {
     char *const of_left = room + PANELS * PANEL;

@@ -1,6 +1,8 @@
 """The compiled sums of products: those of NumPy to the bit for any arrays, and errors for what they cannot be of."""
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -105,6 +107,37 @@ def test_sums_write_nothing_but_their_own_cells(variant: str) -> None:
     assert np.array_equal(memory[3:6, 4:9], in_numpy(left, right, np.full((3, 5), 7, np.uint16)))
     memory[3:6, 4:9] = 7
     assert np.all(memory == 7)
+
+
+GUARDED = """
+import ctypes, mmap
+import numpy as np
+from protocols import _products
+
+def at_the_end(entries, rows, dtype):
+    # An array whose last byte is the last before a page of which nothing may be read or written.
+    size, page = 2 * entries * rows, mmap.PAGESIZE
+    before = -(-size // page) * page
+    memory = mmap.mmap(-1, before + page)
+    kept.append(memory)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + before), page, 0) == 0
+    return np.ndarray((entries, rows), dtype, memory, offset=before - size)
+
+kept = []
+for a, b in ((1, 1), (3, 2), (4, 3), (5, 33)):
+    for rows in (1, 31, 33, 1025):
+        arrays = at_the_end(a, rows, np.int16), at_the_end(b, rows, np.int16)
+        for variant in _products.VARIANTS:
+            _products.add(*arrays, at_the_end(a, b, np.uint16), variant)
+print("done")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects a page of memory as Linux does")
+def test_sums_read_and_write_nothing_beyond_the_end() -> None:
+    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 def test_operands_may_be_read_only_and_one_array() -> None:
