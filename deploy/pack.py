@@ -5,8 +5,9 @@
     python deploy/pack.py bundle                # dist/syncret-owner-VERSION-PLATFORM.zip
 
 Only `wheels` asks an index, as pip is configured (PIP_INDEX_URL, PIP_CERT); the others take its folder. Versions are
-those of constraints.txt, and Syncret's own wheel has no `bench`. All is for the Python and the kind of system that run
-this; wheels and bundles for another one have `--python-version 3.12 --platform macosx_14_0_arm64`, as pip has them.
+those of constraints.txt. Syncret's own wheel is for all systems: it has no `bench`, and not what `setup.py` compiles,
+which servers alone use. All else is for the Python and the kind of system that run this; wheels and bundles for another
+one have `--python-version 3.12 --platform macosx_14_0_arm64`, as pip has them.
 """
 
 import argparse

@@ -1,9 +1,10 @@
 """Sums over rows of products of a party's own numbers: the work of counting rows, without a message.
 
 ``LocalProducts`` is the interface that counting needs; ``NumpyProducts`` implements it on this machine. Numbers are of
-16 bits with a sign, and sums are wanted modulo 2^16. A product is below 2^30 and a sum of at most 2^23 of them below
-2^53, so that float64 matrix products are exact in any order of summation: every implementation has the same result to
-the bit. Secret: operands and sums, which are this party's alone. Source: own.
+16 bits with a sign, and sums are wanted modulo 2^16. Where an installation has the compiled ``_products``, they wrap as
+they go. Elsewhere float64 matrix products are exact in any order of summation, since a product is at most 2^30 and a
+sum of at most 2^23 of them at most 2^53. So every implementation has the same result to the bit. Secret: operands and
+sums, which are this party's alone. Source: own.
 """
 
 import asyncio
@@ -12,10 +13,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+NUMPY = "numpy"
+
+try:
+    from protocols import _products as compiled
+except ImportError:
+    # No compiler was there when this was installed.
+    KERNELS: tuple[str, ...] = (NUMPY,)
+else:
+    KERNELS = (*compiled.VARIANTS, NUMPY)
+"""Ways of adding up products that this machine has: kinds of its processor, the fastest first, and NumPy's float64."""
 
 T = TypeVar("T")
 
@@ -64,14 +76,16 @@ class NumpyProducts:
     """Calculator on this machine: ``threads`` workers, each with matrix products of one thread, on tiles of pairs.
 
     So all cores are busy for any shapes. BLAS' own threads split one product, and come to a crawl where it is tall and
-    thin: they are switched off while a sum is under way. Use ``close`` at the end.
+    thin: they are switched off while a sum is under way. ``kernel`` is one of ``KERNELS``. Use ``close`` at the end.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, kernel: str = KERNELS[0]) -> None:
         # Servers have it, and a data owner's installation does not, which imports this file.
         from threadpoolctl import ThreadpoolController
 
-        self.threads = threads or usable_cores()
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel is {kernel!r}; expected one of {', '.join(KERNELS)}")
+        self.threads, self.kernel = threads or usable_cores(), kernel
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="products")
         self._blas = ThreadpoolController()
 
@@ -100,19 +114,20 @@ class NumpyProducts:
 
 
 class NumpySums:
-    """Sums in float64, 8 bytes a cell, added to tile by tile."""
+    """Sums added to tile by tile: of 2 bytes a cell where they are compiled, else in float64."""
 
     def __init__(self, pairs: Sequence[Pair], products: NumpyProducts) -> None:
         self._pairs = pairs
         self._products = products
-        self._sums = [np.zeros((_length(pair.left), _length(pair.right))) for pair in pairs]
+        dtype = np.float64 if products.kernel == NUMPY else np.uint16
+        self._sums = [np.zeros((_length(p.left), _length(p.right)), dtype) for p in pairs]
         self._one_at_a_time = asyncio.Lock()
 
     async def add(self, operand: NDArray[np.int16]) -> None:
         """Adds the products of a block of rows: (entries, rows), rows contiguous."""
         async with self._one_at_a_time:
             jobs = [
-                partial(_add_tile, operand, pair, tile, sums)
+                partial(_add_tile, operand, pair, tile, sums, self._products.kernel)
                 for pair, sums in zip(self._pairs, self._sums, strict=True)
                 for tile in _tiles(*sums.shape)
             ]
@@ -120,14 +135,19 @@ class NumpySums:
 
     async def result(self) -> list[NDArray[np.uint16]]:
         """Returns the sums over all rows that were added, modulo 2^16, for each pair."""
-        return [low_bits(sums) for sums in self._sums]
+        if self._products.kernel == NUMPY:
+            return [low_bits(sums) for sums in self._sums]
+        return self._sums
 
 
 def _add_tile(
-    operand: NDArray[np.int16], pair: Pair, tile: slice, sums: NDArray[np.float64]
+    operand: NDArray[np.int16], pair: Pair, tile: slice, sums: NDArray[Any], kernel: str
 ) -> None:
     left = slice(pair.left.start + tile.start, pair.left.start + tile.stop)
-    sums[tile] += sums_of(operand, left, pair.right)
+    if kernel == NUMPY:
+        sums[tile] += sums_of(operand, left, pair.right)
+    else:
+        compiled.add(operand[left], operand[pair.right], sums[tile], kernel)
 
 
 def _tiles(rows: int, columns: int) -> list[slice]:

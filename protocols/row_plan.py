@@ -29,8 +29,8 @@ MAX_CELLS = (1 << 31) - 1
 """Largest number of cells of all queries that are counted together."""
 _ALL_WAYS = 6
 _PRESENCE = 0
-# On a core of 2026 (`bench engine --task count_rows`): products added up in a second, and the number of them that take
-# as long as lifting a cell.
+# On a core of 2026 by NumPy (`bench engine --task count_rows`): products added up in a second, and the number of them
+# that take as long as lifting a cell.
 _SUMMED_PER_SECOND = 2.3e10
 _SUMMED_PER_LIFT = 3300
 # Seconds of such a core for proving a secure product, and a count's lift.

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -29,22 +30,25 @@ from parties.mpc.inputs import RowLimit, SubmissionBatch, form_for, input_form, 
 from parties.mpc.inputs import rows as inputs_rows
 from parties.mpc.inputs.own import OwnerInput
 from parties.mpc.inputs.rows import Rows, counting_plan
+from parties.mpc.participants.notices import OperatorNotices
 from parties.mpc.planning.counting_cost import CountingCost, counting_cost_text
 from parties.mpc.planning.draft_sizes import draft_upload_sizes
 from parties.mpc.planning.upload_size import UploadSize
 from parties.mpc.planning.validation import validate_run
 from parties.mpc.records import RunningTotal, StoredSubmission
 from parties.mpc.steps import CLIENTS_COUNT, STEPS
+from parties.mpc.storage.store import Store
 from parties.mpc.submission.sealed_upload import UploadSizes
 from parties.mpc.submission.submit import prepare, send_prepared, submit
 from parties.session.compute_pool import local_products
 from parties.session.study import Study
 from protocols.context import Context
-from protocols.products import LocalProducts
+from protocols.products import KERNELS, LocalProducts
 from protocols.row_plan import SEGMENT_ROWS
 from protocols.shares import Share
 from protocols.steps import OF_COUNTING, Counting
 from protocols.upload import PLAIN, ROWS, SEEDED, UploadSeeds
+from tests.parties.mesh import Recording
 from tests.parties.support import make_codes, make_config, make_submission, running_servers
 from tests.protocols.local import Outcome, reconstruct, run_parties
 
@@ -291,6 +295,16 @@ def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> Non
     assert "with counts it would be " in text
     large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
     assert "join --capacity" in str(counting_cost_text(Study(large, WORKLOAD)))
+
+
+def test_the_notice_of_counting_says_what_it_takes_and_by_which_kernel() -> None:
+    seen: list[tuple[str, object]] = []
+    progress = Recording(lambda name, fields: seen.append((name, fields["kernel"])))
+    batch = SubmissionBatch(1, (), lambda _: b"", RowLimit(TOTALS, 100))
+    study = Study(CONFIG, WORKLOAD)
+    OperatorNotices(study, 0, cast(Store, None), progress).counting(batch)
+    assert seen == [("counting", KERNELS[0])]
+    assert "counting rows of 0 data owners" in progress.texts[0]
 
 
 def test_drafted_offers_say_what_owners_would_send_by_a_draft() -> None:

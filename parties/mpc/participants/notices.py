@@ -16,6 +16,7 @@ from parties.observability.events import WORKING, Progress
 from parties.observability.heartbeat import Throttle
 from parties.session.enrollment import close_enrollment
 from parties.session.study import Study
+from protocols.products import KERNELS
 
 _COUNTING_NOTICE_S = 2.0
 """Minimum interval between progress messages while rows are counted, in seconds."""
@@ -59,7 +60,7 @@ class OperatorNotices:
             rows = SourceLink(config).candidates(declared)
         effort = CountingCost.of(self._study.workload, rows, config.run.security)
         text = f"{linking}counting rows of {owners} data owners, at most {effort}"
-        self._progress.event("counting", text)
+        self._progress.event("counting", text, kernel=KERNELS[0])
         notified_at = time.monotonic()
 
         def on_part(done: int, of: int) -> None:

@@ -1,0 +1,19 @@
+"""Compiled part of Syncret, which an installation lacks where there is no C compiler; all else is in pyproject.toml.
+
+Without this file the wheel is the same for all systems: `deploy/pack.py` leaves it out.
+"""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "protocols._products",
+            ["protocols/_products.c"],
+            extra_compile_args=["-O3"],
+            py_limited_api=True,
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
