@@ -113,13 +113,16 @@ def run_parties(
     variant: int = 0,
     known_to: int | None = None,
 ) -> Outcome:
-    """Run ``program`` at all three parties and wait for them, at most 60 s. For the keys see ``LocalMesh``."""
+    """Run ``program`` at all three parties and wait for them, at most 240 s. For the keys see ``LocalMesh``.
+
+    A machine that runs it for the first time compiles some of it before.
+    """
 
     async def main() -> Outcome:
         mesh = LocalMesh(seed, variant, known_to)
         parties = [LocalParty(mesh, pid) for pid in range(3)]
         contexts = [Context(party, b"test").child(rotate=rotate) for party in parties]
-        results = await asyncio.wait_for(asyncio.gather(*(program(ctx) for ctx in contexts)), 60)
+        results = await asyncio.wait_for(asyncio.gather(*(program(ctx) for ctx in contexts)), 240)
         assert not mesh.waiting, "messages were sent that nobody received"
         return Outcome(list(results), parties, mesh, max(ctx.depth for ctx in contexts))
 
