@@ -37,6 +37,8 @@ _FEWEST_ROWS = 50
 _MOST_COLUMNS = 60
 _FIRST_ROWS = 40
 """Rows by which formulas are tried before all rows are looked at."""
+_TRIES = ((_FIRST_ROWS, 0.1), (4_000, 0.05), (None, _EXCEPTIONS))
+"""Numbers of rows by which sums are tried in floating point, and the shares of them that may contradict one."""
 _FLOATS = 1e-9
 """Relative error of a sum in floating point, generously."""
 _EXPECTED = 20
@@ -75,7 +77,7 @@ class _Look:
         self._columns = {column.name: column for column in columns}
         self._missing, self._texts, self._rows = missing, table.columns, len(table)
         self._numbers: dict[str, Numbers] = {}
-        self._first: dict[str, NDArray[np.float64]] = {}
+        self._floats: dict[str, NDArray[np.float64]] = {}
         for column in columns:
             try:
                 exact = check_multiples("", column)
@@ -83,9 +85,8 @@ class _Look:
                 continue
             found = numbers_in(exact, table.columns[column.name], missing)
             self._numbers[column.name] = found
-            values = np.asarray(found.values[:_FIRST_ROWS], np.float64)
-            values /= 10.0 ** decimals_of_column(exact)
-            self._first[column.name] = np.where(found.there[:_FIRST_ROWS], values, np.nan)
+            values = np.asarray(found.values, np.float64) / 10.0 ** decimals_of_column(exact)
+            self._floats[column.name] = np.where(found.there, values, np.nan)
 
     def formulas(self) -> Iterator[Proposal]:
         """Yields sums, dates some days later, and days of birth; no column of one formula is computed by another.
@@ -95,6 +96,8 @@ class _Look:
         computed, used = set[str](), set[str]()
         for target, formula in self._candidates():
             if target in computed | used or computed.intersection(formula.parts):
+                continue
+            if isinstance(formula, Sum) and not self._is_near(target, *formula.parts):
                 continue
             wrong = self._contradicting(target, formula)
             if wrong is None:
@@ -112,22 +115,23 @@ class _Look:
         for target in reversed(numbers):
             others = [name for name in numbers if name != target]
             for one, other in itertools.combinations(others, 2):
-                if self._is_near(target, one, other):
-                    yield target, Sum(((1, one), (1, other)))
+                yield target, Sum(((1, one), (1, other)))
         for number in numbers:
             for later, earlier in itertools.permutations(moments, 2):
-                if self._is_near(later, earlier, number):
-                    yield later, Sum(((1, earlier), (1, number)))
+                yield later, Sum(((1, earlier), (1, number)))
                 yield earlier, Born(number, later)
 
     def _is_near(self, target: str, one: str, other: str) -> bool:
-        """Tells by floating point whether a sum may hold in the first rows: all triples of a wide table are many."""
-        first, second, total = self._first[one], self._first[other], self._first[target]
-        off = np.abs(first + second - total)
-        known = ~np.isnan(off)
+        """Tells by floating point whether a sum may hold, in a few rows first: all triples of a wide table are many."""
         unit = 10.0 ** -decimals_of_column(check_exact("", self._columns[target]))
-        allowed = unit + _FLOATS * (np.abs(first) + np.abs(second))
-        return int((off[known] > allowed[known]).sum()) <= int(known.sum()) / 10
+        for rows, share in _TRIES:
+            first, second, total = (self._floats[name][:rows] for name in (one, other, target))
+            off = np.abs(first + second - total)
+            known = int(np.count_nonzero(~np.isnan(off)))
+            wrong = np.count_nonzero(off > unit + _FLOATS * (np.abs(first) + np.abs(second)))
+            if wrong > known * share:
+                return False
+        return True
 
     def _contradicting(self, target: str, formula: Formula) -> int | None:
         """Returns how many rows contradict a formula; None for another kind of value, or if too many do."""

@@ -7,6 +7,10 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pytest
+
+from mechanisms.constraints.derived import Derived
 from mechanisms.domain import Domain
 from mechanisms.draft import Draft, draft_of
 from mechanisms.numbers import Real
@@ -156,3 +160,24 @@ def test_numbers_of_many_decades_are_summed_by_no_formula() -> None:
     assert isinstance(tiny, Real)
     assert tiny.digits is not None
     assert tables_of(found.proposals) == [{"column": "c", "equals": "a + b"}]
+
+
+def test_sums_of_columns_that_are_mostly_zero_are_dismissed_without_reading_their_texts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first rows of thousands of triples are 0 + 0 = 0; each would have all its texts read anew."""
+    read: list[str] = []
+    contradictions = Derived.contradictions
+
+    def reading(derived: Derived, *rest: Any) -> dict[int, str]:
+        read.append(derived.name)
+        return contradictions(derived, *rest)
+
+    monkeypatch.setattr(Derived, "contradictions", reading)
+    draw = public_generator(4)
+    rare = np.where(draw.random((18, 3_000)) < 0.05, draw.integers(1, 99, (18, 3_000)), 0)
+    columns = {f"c{i}": values.astype(str).tolist() for i, values in enumerate(rare)}
+    total = (rare[0] + rare[1]).astype(str).tolist()
+    found = draft({**columns, "total": total}).proposals
+    assert [proposal.table for proposal in found] == [{"column": "total", "equals": "c0 + c1"}]
+    assert set(read) == {"total"}
