@@ -928,7 +928,7 @@ def _are_thousands(cores: Collection[str], sign: str) -> bool:
     groups = re.compile(rf"(?!0){groups_regex(sign, pairs=False)}", re.ASCII)
     found = [core for core in cores if sign in core]
     large = any(core.isdecimal() and len(core) > 3 for core in cores)
-    return large and all(map(groups.fullmatch, found))
+    return bool(found) and large and all(map(groups.fullmatch, found))
 
 
 def core_regex(thousands: str, decimal: str, pairs: bool) -> re.Pattern[str]:

@@ -31,7 +31,6 @@ from mechanisms.text_table import and_list, named
 
 MOST_STYLES = 4
 """Most spellings of numbers that a note names."""
-_BARE = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 
 
 def respelt_note(
@@ -56,7 +55,7 @@ def respelt_note(
     else:
         return ""
     rows, of = (sum(counts[text] for text in texts) for texts in (other, read))
-    if not rows and not reading.marks:
+    if not rows and not any(map(_is_bare, reading.marks)):
         return ""
     mixed = mixed_numbers(counts) if isinstance(reading, NumberReading) else ""
     place = f"column {named(column.name)}:"
@@ -123,6 +122,12 @@ def _commonest(
         return ("", "", "", "."), []
     style = max(styles, key=lambda each: sum(counts[text] for text in styles[each]))
     return style, styles[style]
+
+
+def _is_bare(text: str) -> bool:
+    """Returns whether a text is a number without words, in any spelling."""
+    found = AFFIXED.fullmatch(text)
+    return found is not None and not any(without_sign(found[1], found[3]))
 
 
 def _notation(style: _Style, parts: Mapping[str, re.Match[str]], texts: Sequence[str]) -> str:

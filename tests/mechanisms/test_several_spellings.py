@@ -34,6 +34,7 @@ STYLES = {
     "whole": lambda x: f"{x:.0f}",
     "Swiss": lambda x: f"{x:,.2f}".replace(",", "'"),
     "French": lambda x: f"{x:,.2f}".replace(",", " ").replace(".", ","),
+    "minutes": lambda x: f"{x:.0f}min",
     "euro": lambda x: swapped(f"{x:,.2f}") + " €",
 }
 
@@ -125,6 +126,13 @@ def test_a_few_numbers_of_another_spelling_are_marks_and_said(tmp_path: Path) ->
     assert column.marks == ("1,234.56",)
     assert "0,00 in 294 and #,##0.00 in 6 rows; the rarest are marks" in draft.skipped[0]
     assert written(tmp_path, draft.domain).count("1,234.56") == 6
+
+
+def test_words_beside_numbers_are_no_spelling_of_them(tmp_path: Path) -> None:
+    cells = [f"{i % 60}" if i % 9 else "60 or more" for i in range(ROWS)]
+    draft = drafted(tmp_path, cells)
+    assert draft.domain.columns[0].to_dict()["marks"] == ["60 or more"]
+    assert not draft.skipped
 
 
 def test_dates_in_several_spellings_are_said(tmp_path: Path) -> None:
