@@ -603,11 +603,15 @@ def _of_a_day(column: Integer, form: str, last: int) -> Integer:
     """Limits a column to times of day if all its values, up to ``last``, are some: 24:10 is none."""
     spelling = spelling_of(form) if form else None
     day = spelling.day if isinstance(spelling, Clock) else None
-    if day is None or not last < day <= column.high:
+    if day is None or last > day:
         return column
-    edges = (*column.edges[:-1], day - 1) if column.edges else ()
-    within = tuple(value for value in column.within if value < day - 1)
-    return replace(column, high=day - 1, edges=edges, within=within)
+    # Some write midnight as 24:00.
+    limit = day if last == day else day - 1
+    if column.high <= limit:
+        return column
+    edges = (*column.edges[:-1], limit) if column.edges else ()
+    within = tuple(value for value in column.within if value < limit)
+    return replace(column, high=limit, edges=edges, within=within)
 
 
 def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:

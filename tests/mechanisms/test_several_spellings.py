@@ -250,6 +250,13 @@ def test_other_numbers_are_not_asked_whether_they_are_times(
     assert not drafted(tmp_path, values, name=column).questions
 
 
+def test_midnight_at_the_end_of_a_day_is_the_last_time(tmp_path: Path) -> None:
+    values = [*map(str, times(np.random.default_rng(5), range(24))), *["2400"] * 5]
+    column = drafted(tmp_path, values).domain.columns[0]
+    assert isinstance(column, Integer)
+    assert (column.form, column.high) == ("%-H%M", 1440)
+
+
 def test_times_in_digits_can_be_given_by_hand(tmp_path: Path) -> None:
     values = [5, 59, 100, 517, 905, 1342, 2359, 0]
     drafted(tmp_path, [str(x) for x in values] * 20)
