@@ -89,7 +89,7 @@ from mechanisms.split_draft import FIXED_SIGNS, range_of, separator_of, split_of
 from mechanisms.table import as_modelled
 from mechanisms.text_format import TextFormat
 from mechanisms.text_table import TextTable, and_list, named
-from mechanisms.written import EXACT, multiple_of
+from mechanisms.written import EXACT, decimals_of, multiple_of
 
 WRITTEN_GAP = "NA"
 """Spelling of a missing value in cells that would end in a blank without it."""
@@ -596,7 +596,17 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     if isinstance(spelling, Numeral) and spelling.scale:
         # The decimals before a word decide on the last digits.
         drafted = replace(drafted, endings=())
-    return replace(drafted, form=reading.form, marks=reading.marks)
+    form = reading.form or _padded(drafted, reading.plain)
+    return replace(drafted, form=form, marks=reading.marks)
+
+
+def _padded(column: Integer | Real, plain: Iterable[str]) -> str:
+    """Returns the spelling of numbers that all have more decimals than nearly all of them need; "" for others."""
+    places = {decimals_of(text) or 0 for text in plain}
+    if isinstance(column, Integer) or column.decimals is None or len(places) > 1:
+        return ""
+    least = places.pop()
+    return str(Numeral(least=least)) if least > column.decimals and column.digits is None else ""
 
 
 def _of_a_day(column: Integer, form: str, last: int) -> Integer:

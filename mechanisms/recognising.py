@@ -88,8 +88,8 @@ _POWER = re.compile(
     r"[+-]?\d(?:\.(?P<decimals>\d+))?(?P<letter>[Ee])(?P<sign>[+-]?)(?P<exponent>\d{1,3})"
 )
 _POINTED_THOUSAND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
-ENOUGH_POINTED = 30
-"""Fewest different numbers such as 1.234 that are whole beside numbers without a point."""
+FEWEST_POINTED, ENOUGH_POINTED = 10, 30
+"""Fewest different numbers such as 1.234 that may be whole beside numbers without a point, and that are."""
 _DOUBLE, _FEWEST_PLAIN = 16, 4
 """Exponent from which programs write a double with a power of ten, and the least one with which some do."""
 _MINUS = "-\u2212"
@@ -412,7 +412,8 @@ def _unusual(plain: Mapping[str, str]) -> Numeral:
 def _may_be_thousands(plain: Mapping[str, str]) -> bool:
     """Returns whether all numbers but whole ones are written like ``1.234``, as thousands are."""
     pointed = [text for text in plain if not re.fullmatch(r"[+-]?\d+", text)]
-    return bool(pointed) and all(_POINTED_THOUSAND.fullmatch(text) for text in pointed)
+    few = len(pointed) < FEWEST_POINTED and len(pointed) < len(plain)
+    return bool(pointed) and not few and all(map(_POINTED_THOUSAND.fullmatch, pointed))
 
 
 def _with_decimals(numeral: Numeral, plain: Mapping[str, str]) -> Numeral:

@@ -50,7 +50,12 @@ def respelt_note(
         form = str(reading.form)
     elif isinstance(column, Integer | Real):
         read = reading.plain
-        other = [text for text in read if not _comes_back(column, text, reading.plain[text])]
+        shortest = not column.form and not any(re.search(r"\.\d*0$", text) for text in read)
+        other = [
+            text
+            for text in read
+            if not _comes_back(column, text, reading.plain[text], shortest=shortest)
+        ]
         form = _form_of(column, decimal)
     else:
         return ""
@@ -148,8 +153,11 @@ def _form_of(column: Integer | Real, decimal: str) -> str:
     return f"0{decimal}{'0' * (column.decimals or 0)}".removesuffix(decimal)
 
 
-def _comes_back(column: Integer | Real, text: str, plain: str) -> bool:
-    """Returns whether a number is written as it was; one that is rounded has no spelling to keep."""
+def _comes_back(column: Integer | Real, text: str, plain: str, *, shortest: bool) -> bool:
+    """Returns whether a number is written as it was; one that is rounded has no spelling to keep.
+
+    In a column of ``shortest`` numbers (no decimal is 0 at an end) a 0 behind decimals is no other spelling.
+    """
     if isinstance(column, Integer):
         return column.text_of(int(Decimal(plain))) == text.strip()
     if column.decimals is None:
@@ -157,7 +165,8 @@ def _comes_back(column: Integer | Real, text: str, plain: str) -> bool:
     multiple = column.multiple(plain)
     if multiple is None or Decimal(column.plain_of(multiple)) != Decimal(plain):
         return True
-    return column.text_of(multiple) == text.strip()
+    written = column.text_of(multiple)
+    return text.strip() in (written, written.rstrip("0") if shortest and "." in text else written)
 
 
 def _is_written(reading: MomentReading, text: str) -> bool:
