@@ -28,7 +28,14 @@ UNUSED = {
 reads and writes AVIF pictures."""
 OPTIONAL = ("distributed", "flwr")
 """Packages of extras that no image has."""
-LATE = ("openpyxl", "psycopg", "pyarrow.feather", "pyarrow.parquet", "sqlalchemy.dialects")
+LATE = (
+    "openpyxl",
+    "psycopg",
+    "pyarrow.feather",
+    "pyarrow.parquet",
+    "python_calamine",
+    "sqlalchemy.dialects",
+)
 """Packages of tables and databases, which Syncret imports when it needs them."""
 
 

@@ -11,17 +11,19 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TypeGuard
 
 import numpy as np
 
 from mechanisms.errors import DataError
-from mechanisms.text_table import TextTable
+from mechanisms.text_table import TextTable, and_list, named
 
 _NULLS = ("NAType", "NaTType")
 """Type names of pandas' missing values other than None and NaN."""
+_MOST_NAMED = 5
+"""Most columns that a note on blanks names."""
 _INDEX = "__index_level_0__"
 """Arrow's name for an unnamed index of pandas."""
 
@@ -34,7 +36,7 @@ def named_table(
     Raises ``DataError`` for a name that is empty or appears twice, and for a value that is no cell.
     """
     kept: dict[str, Sequence[str]] = {}
-    notes = []
+    notes, blanks = list[str](), dict[str, int]()
     for number, (given, values) in enumerate(zip(names, columns, strict=True), start=1):
         name = given.strip()
         if name == _INDEX:
@@ -45,8 +47,20 @@ def named_table(
         if name in kept:
             raise DataError(f"{where}: column {name!r} appears twice; rename one")
         kept[name] = column_texts(where, name, values)
+        blanks[name] = sum(isinstance(v, str) and v != v.strip() for v in values)
+    notes += blanks_note(blanks)
     rows = len(columns[0]) if columns else 0
     return TextTable(kept, range(first, first + rows), "row", tuple(notes))
+
+
+def blanks_note(values: Mapping[str, int]) -> list[str]:
+    """Returns a note on dropped blanks, by the number of values in each column that had some; none without any."""
+    found = [f"{named(name)} ({n:,} values)" for name, n in values.items() if n]
+    more = [f"{len(found) - _MOST_NAMED} more columns"] if len(found) > _MOST_NAMED else []
+    said = and_list([*found[:_MOST_NAMED], *more])
+    return (
+        [f"blanks at the ends of values are dropped, and do not come back: {said}"] if said else []
+    )
 
 
 def column_texts(where: str, name: str, values: Sequence[object]) -> list[str]:

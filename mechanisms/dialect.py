@@ -12,7 +12,7 @@ Every part of a ``Dialect`` that is None is recognised:
 - Quotes: double ones; single ones if all names in the header have them.
 - Decimal comma: if the delimiter is another sign, and some column's numbers have commas that cannot separate thousands
   (``1,5`` or ``0,125``, not ``1,250``). Then ``1.234,5`` is read as 1234.5 in every column of which at least half are
-  such numbers; if the comma was given, in all columns.
+  such numbers; if the comma was given, in all columns. A column with decimal points beside commas stays as it is.
 - Header: see `mechanisms.header`.
 
 The rules are public. The text is secret, at its owner.
@@ -27,7 +27,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mechanisms.encodings import UnclearEncoding, recognise_encoding, utf16_of
 from mechanisms.errors import DataError
@@ -57,6 +57,8 @@ _OTHER_MINUS = re.compile(r"\(\d[\d.]*(,\d+)?\)|\d[\d.]*(,\d+)?-")
 """Negative numbers in parentheses, or with the minus behind: a column of them is left as it is written, too."""
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
+_WITH_POINT = re.compile(r"[+-]?(\d{1,3}(,\d{3})+\.\d+|\d{1,3}(,\d{3}){2,}|\d+\.\d+)")
+"""Numbers with a decimal point, or with commas between thousands."""
 _LARGE = re.compile(r"[+-]?(\d{4}|\d{1,3}\.)")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
@@ -68,7 +70,8 @@ Row = tuple[int, list[str]]
 class Dialect:
     """The dialect of a table; None parts are recognised.
 
-    ``header_line`` is the line of the columns' names; 0 if there are none. ``as_is`` marks a table written by this
+    ``header_line`` is the line of the columns' names; 0 if there are none. ``values_line`` is the line of the first
+    values, if others stand between. ``as_is`` marks a table written by this
     project, of which no row and no column is left out. Raises ``DataError`` for a delimiter of several characters and
     for invalid values.
     """
@@ -78,6 +81,7 @@ class Dialect:
     encoding: str | None = None
     quote: str | None = None
     header_line: int | None = None
+    values_line: int | None = None
     as_is: bool = False
 
     def __post_init__(self) -> None:
@@ -89,6 +93,8 @@ class Dialect:
             raise DataError(f"decimal sign {self.decimal!r}: it is a point or a comma")
         if self.header_line is not None and self.header_line < 0:
             raise DataError(f"header line {self.header_line}: it is 1 or more, or 0 for none")
+        if self.values_line is not None and self.values_line < 1:
+            raise DataError(f"values line {self.values_line}: it is 1 or more")
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
@@ -152,8 +158,30 @@ def _broken_line(content: bytes) -> int:
     return text.count("\n", 0, first.start()) + 1
 
 
-def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:
-    """Returns the rows of a text, and the dialect with delimiter and quote recognised if they were not given.
+@dataclass(slots=True)
+class Blanks:
+    """Blanks at the ends of values, which reading drops: how many values had some, by their place in a row.
+
+    ``early`` has line and place of those in the first lines, among which the header is.
+    """
+
+    values: Counter[int] = field(default_factory=Counter)
+    early: list[tuple[int, int]] = field(default_factory=list)
+
+    def count(self, line: int, row: list[str], stripped: list[str]) -> None:
+        """Counts a row's values that have blanks."""
+        places = [i for i, value in enumerate(row) if len(value) != len(stripped[i])]
+        self.values.update(places)
+        if line <= _TITLE_LINES:
+            self.early += [(line, place) for place in places]
+
+    def below(self, line: int) -> Counter[int]:
+        """Returns the number of such values by place, without those of rows above a line."""
+        return self.values - Counter(place for at, place in self.early if at < line)
+
+
+def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect, Blanks]:
+    """Returns the rows of a text, the dialect with delimiter and quote recognised if they were not given, and blanks.
 
     Empty lines are left out. Raises ``csv.Error`` for quotes that do not close.
     """
@@ -163,21 +191,24 @@ def parse_rows(text: str, dialect: Dialect) -> tuple[list[Row], Dialect]:
     body = text[said.start(2) :] if said else text
     quote = dialect.quote or _recognise_quote(body, delimiter)
     delimiter = delimiter or _recognise_delimiter(body, quote)
-    return list(_rows(body, delimiter, quote)), replace(dialect, delimiter=delimiter, quote=quote)
+    blanks = Blanks()
+    rows = list(_rows(body, delimiter, quote, blanks=blanks))
+    return rows, replace(dialect, delimiter=delimiter, quote=quote), blanks
 
 
-def read_decimals(rows: list[Row], dialect: Dialect) -> tuple[str, frozenset[int]]:
+def read_decimals(rows: list[Row], dialect: Dialect) -> tuple[str, dict[int, tuple[int, int]]]:
     """Returns the decimal sign of the ``rows`` below a header; turns decimal commas into points, in place.
 
-    Beside a decimal comma the second part has the places of columns that had points between thousands.
+    Beside a decimal comma the second part has, by a column's place, how many numbers had points between thousands, and
+    how many might have had them.
     """
     decimal = dialect.decimal or _recognise_decimal(rows, dialect.delimiter or COMMA)
     if decimal != COMMA:
-        return decimal, frozenset()
-    return decimal, frozenset(_read_commas(rows, everywhere=dialect.decimal == COMMA))
+        return decimal, {}
+    return decimal, dict(_read_commas(rows, everywhere=dialect.decimal == COMMA))
 
 
-def _rows(text: str, delimiter: str, quote: str) -> Iterator[Row]:
+def _rows(text: str, delimiter: str, quote: str, *, blanks: Blanks | None = None) -> Iterator[Row]:
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=delimiter,
@@ -190,7 +221,10 @@ def _rows(text: str, delimiter: str, quote: str) -> Iterator[Row]:
         for row in reader:
             if row:
                 last = line
-                yield line, [value.strip() for value in row]
+                stripped = [value.strip() for value in row]
+                if blanks and stripped != row:
+                    blanks.count(line, row, stripped)
+                yield line, stripped
             line = reader.line_num + 1
     except csv.Error as error:
         raise csv.Error(f"after line {last}: {error}") from error
@@ -303,8 +337,17 @@ def _mostly_commas(values: list[str]) -> bool:
     return any(numbers) and (sum(numbers) + whole) * 2 >= written
 
 
-def _read_commas(rows: list[Row], *, everywhere: bool) -> Iterator[int]:
-    """Writes decimal commas as points, column by column, in place; yields the places with points between thousands."""
+def _has_both_signs(values: list[str]) -> bool:
+    """Returns whether numbers have decimal commas, and others decimal points."""
+    points = any(_WITH_POINT.fullmatch(v) and not _WHOLE_IN_THOUSANDS.fullmatch(v) for v in values)
+    return points and any(map(_DECIMAL_COMMA.fullmatch, values))
+
+
+def _read_commas(rows: list[Row], *, everywhere: bool) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Writes decimal commas as points, column by column, in place; yields the places with points between thousands.
+
+    A column that has decimal points as well is left as it is written.
+    """
     width = max((len(row) for _, row in rows), default=0)
     for place in range(width):
         values = [row[place] for _, row in rows if place < len(row)]
@@ -312,9 +355,11 @@ def _read_commas(rows: list[Row], *, everywhere: bool) -> Iterator[int]:
             continue
         if any(_BLANKS_BETWEEN.fullmatch(v) or _OTHER_MINUS.fullmatch(v) for v in values):
             continue
+        if _has_both_signs(values):
+            continue
         large = [v for v in values if _DECIMAL_COMMA.fullmatch(v) and _LARGE.match(v)]
-        if large and all("." in value for value in large):
-            yield place
+        if pointed := sum("." in value for value in large):
+            yield place, (pointed, len(large))
         for _, row in rows:
             if place < len(row) and (
                 _DECIMAL_COMMA.fullmatch(row[place]) or _WHOLE_IN_THOUSANDS.fullmatch(row[place])

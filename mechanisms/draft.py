@@ -50,7 +50,6 @@ from mechanisms.draft_notes import (
     MANY_CATEGORIES,
     OTHERS,
     RARE_ROWS,
-    named,
     note_of,
     printable,
     split_note,
@@ -81,6 +80,7 @@ from mechanisms.recognising import (
     read_numbers,
 )
 from mechanisms.recognising_moments import MomentReading, read_moments
+from mechanisms.respelling import mixed_numbers, respelt_cells_note, respelt_note
 from mechanisms.scale_free import form_of_bounds
 from mechanisms.source import TableSource
 from mechanisms.spelling import FRACTION, Clock, Numeral, spelling_of
@@ -88,8 +88,8 @@ from mechanisms.split_columns import NO, YES, SplitColumn
 from mechanisms.split_draft import FIXED_SIGNS, range_of, separator_of, split_of
 from mechanisms.table import as_modelled
 from mechanisms.text_format import TextFormat
-from mechanisms.text_table import TextTable, and_list
-from mechanisms.written import EXACT, multiple_of
+from mechanisms.text_table import TextTable, and_list, named
+from mechanisms.written import EXACT, decimals_of, multiple_of
 
 WRITTEN_GAP = "NA"
 """Spelling of a missing value in cells that would end in a blank without it."""
@@ -107,6 +107,7 @@ _MERGED_NOTE = (
     "categories of fewer than 20 rows have {:.0%} of the rows together and are merged; list those that are public, or "
     "group them"
 )
+_MIXED_NOTE = "has numbers in several spellings, {}; each text is a category"
 LONG_TEXT, LONGEST_TEXT, ANSWER_ROWS = 40, 200, 10
 """Rules for free text, in characters and rows.
 
@@ -281,8 +282,10 @@ def draft_of(
                 split, parts = None, []
             if split and (copies := _copies(split, cells, table.columns)):
                 reason, split, parts = f"has the values of {copies} again", None, []
-            splits += [split] if split else []
-            notes += [split_note(split)] if split else []
+            if split:
+                splits.append(split)
+                notes.append(split_note(split))
+                merged.append(respelt_cells_note(split, values.counts, KNOWN_MISSING))
         if not parts and not reason:
             parts = [_Read(values, reading)]
             merged += [f"column {named(name)}: {_MERGED_NOTE.format(rare)}"] * (rare > MERGED)
@@ -294,6 +297,11 @@ def draft_of(
             column = part.draft()
             if part.reading and part.reading.question and not isinstance(column, Categorical):
                 questions.append(f"{named(column.name)}: {part.reading.question}")
+            if part.reading:
+                counts, sign = part.values.counts, table.form.decimal
+                merged.append(respelt_note(column, part.reading, counts, decimal=sign))
+            elif mixed := mixed_numbers(part.values.counts):
+                merged.append(f"column {named(name)}: {_MIXED_NOTE.format(mixed)}")
             if private_bins:
                 column = with_private_bins(column)
             columns.append(column)
@@ -326,7 +334,7 @@ def draft_of(
         printable(reasons),
         read_as,
         printable(questions),
-        printable((*table.notes, *merged)),
+        printable((*table.notes, *filter(None, merged))),
         person=person,
         proposals=proposals(domain.columns, missing, as_modelled(domain, table, where)),
     )
@@ -440,7 +448,7 @@ def _reading(column: _Column, *, dotted_thousands: bool) -> _Reading | None:
         return None
     if moments := read_moments(column.counts):
         return moments
-    numbers = read_numbers(column.counts, dotted_thousands=dotted_thousands)
+    numbers = read_numbers(column.counts, dotted_thousands=dotted_thousands, name=column.name)
     if numbers is None or _are_codes(column, numbers):
         return None
     return numbers
@@ -502,6 +510,8 @@ def _nearly(column: _Column) -> str:
     """Returns of what kind most texts are, where others beside them are too many for marks; "" if of none."""
     numbers = {value for value in column.counts if parse_number(value) is not None}
     rows, others = sum(column.counts[v] for v in numbers), len(column.counts) - len(numbers)
+    if mixed := mixed_numbers(column.counts):
+        return f"has numbers in several spellings, {mixed}; write them in one"
     if rows >= column.rows / 2 and others > MOST_MARKS:
         return (
             f"has numbers in {rows} of {column.rows} rows, and {others} other texts, which are too many for marks "
@@ -586,18 +596,32 @@ def _draft_numbers(column: _Column, reading: NumberReading) -> Integer | Real:
     if isinstance(spelling, Numeral) and spelling.scale:
         # The decimals before a word decide on the last digits.
         drafted = replace(drafted, endings=())
-    return replace(drafted, form=reading.form, marks=reading.marks)
+    form = reading.form or _padded(drafted, reading.plain)
+    return replace(drafted, form=form, marks=reading.marks)
+
+
+def _padded(column: Integer | Real, plain: Iterable[str]) -> str:
+    """Returns the spelling of numbers that all have more decimals than nearly all of them need; "" for others."""
+    places = {decimals_of(text) or 0 for text in plain}
+    if isinstance(column, Integer) or column.decimals is None or len(places) > 1:
+        return ""
+    least = places.pop()
+    return str(Numeral(least=least)) if least > column.decimals and column.digits is None else ""
 
 
 def _of_a_day(column: Integer, form: str, last: int) -> Integer:
     """Limits a column to times of day if all its values, up to ``last``, are some: 24:10 is none."""
     spelling = spelling_of(form) if form else None
     day = spelling.day if isinstance(spelling, Clock) else None
-    if day is None or not last < day <= column.high:
+    if day is None or last > day:
         return column
-    edges = (*column.edges[:-1], day - 1) if column.edges else ()
-    within = tuple(value for value in column.within if value < day - 1)
-    return replace(column, high=day - 1, edges=edges, within=within)
+    # Some write midnight as 24:00.
+    limit = day if last == day else day - 1
+    if column.high <= limit:
+        return column
+    edges = (*column.edges[:-1], limit) if column.edges else ()
+    within = tuple(value for value in column.within if value < limit)
+    return replace(column, high=limit, edges=edges, within=within)
 
 
 def _draft_integer(column: _Column, whole: Mapping[str, int]) -> Integer:

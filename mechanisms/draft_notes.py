@@ -13,7 +13,7 @@ from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.numbers import Integer, Real
 from mechanisms.spelling import FRACTION, Clock, spelling_of
 from mechanisms.split_columns import SplitColumn
-from mechanisms.text_table import and_list, shown
+from mechanisms.text_table import and_list, named, shown
 from mechanisms.written import parse_number, parse_whole
 
 MANY_CATEGORIES = 100
@@ -97,11 +97,6 @@ def split_note(split: SplitColumn) -> str:
     if split.other:
         note += f"; those with fewer than {RARE_ROWS} rows are left out and written {split.other!r}"
     return note
-
-
-def named(name: str) -> str:
-    """Returns a column's name in one line."""
-    return name if name.isprintable() else repr(name)
 
 
 def printable(notes: Iterable[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ _EXTRAS = {
     "pyarrow.feather": "tables",
     "pyarrow.parquet": "tables",
     "openpyxl": "tables",
+    "python_calamine": "tables",
     "pandas": "statistics",
     "pyreadstat": "statistics",
     "sqlalchemy": "sql",

@@ -5,13 +5,14 @@ that is in doubt the table is refused, and the error names the option that decid
 
 - A title above the header is skipped, with a note, if the row below it has a name for every column and the rows below
   that have numbers or dates.
-- Refused: a header with a cell that looks like a value, a second header row, a repeated header.
+- Refused: a header with a cell that looks like a value, further header rows (questions, labels, units), a repeated
+  header. With a line of the first values, what stands between is skipped.
 - Left out, with a note: rows below the table with separators alone, or with words in the first column alone, and a last
   row of totals; an index column (without a name, with whole numbers that are all different); columns without a name and
   without a value, such as a trailing separator makes.
 
 The rows are secret, at their owner; an error may quote one cell of the header.
-Limits: rules of thumb, all in the constants below; ``Dialect.header_line`` overrides them.
+Limits: rules of thumb, all in the constants below; ``Dialect.header_line`` and ``values_line`` override them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from mechanisms.dialect import Row
 from mechanisms.errors import DataError
 from mechanisms.text_table import TextTable
 
-OPTION = "--header-line"
+OPTION, VALUES_OPTION = "--header-line", "--values-line"
 _SAMPLE_ROWS = 500
 _TITLE_ROWS, _FOOTER_ROWS = 50, 10
 _SEVERAL_RAGGED = 10
-_FEWEST_ROWS = 3
-"""Fewest rows below a header by which it is judged."""
+_FEWEST_ROWS, _ROWS_OF_TEXT = 3, 10
+"""Fewest rows below a header by which it is judged, and by which texts below it are."""
+_FURTHER_HEADERS, _TEXTS = 3, 2 / 3
+"""Most further rows of a header; share of its columns with words that are longer than all below them."""
 _ALIKE, _TYPED = 0.95, 0.8
 """Share of a column's values with one shape that its header is compared with; share of numbers or dates."""
 _MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "-", ".")
@@ -60,6 +63,7 @@ def table_of(
     rows: Sequence[Row],
     *,
     header_line: int | None = None,
+    values_line: int | None = None,
     as_is: bool = False,
     unit: str = "line",
     read: Callable[[Sequence[str], list[Row]], None] = lambda header, body: None,
@@ -77,13 +81,14 @@ def table_of(
         line, header = 0, [f"column_{i}" for i in range(1, width + 1)]
     else:
         line, header = rows[position][0], list(rows[position][1])
-    body = list(rows[position + 1 :])
+    body, between = _from_values(where, rows[position + 1 :], values_line, unit=unit)
+    notes = (*notes, *between)
     place = f"{where}, {unit} {line}"
     if not as_is:
         body, ends = _without_end(header, body, unit)
         notes = (*notes, *ends)
     if header_line is None:
-        _check_header(place, header, body, unit)
+        _check_header(place, header, body, unit, further=values_line is None)
     header, cut = _cut(place, header, body, unit)
     read(header, body)
     return _table(place, header, body, unit, (*notes, *cut), as_is=as_is)
@@ -117,6 +122,22 @@ def _position(
             f"{where}: no row begins at {unit} {header_line}; expected the {unit} of the columns' names ({OPTION})"
         )
     return len(lines) - 1, _skipped_note(rows, len(lines) - 1, unit)
+
+
+def _from_values(
+    where: str, rows: Sequence[Row], values_line: int | None, *, unit: str
+) -> tuple[list[Row], tuple[str, ...]]:
+    """Returns the rows from the first values on, and a note on those between them and the names."""
+    if values_line is None:
+        return list(rows), ()
+    between = [line for line, _ in rows if line < values_line]
+    body = [row for row in rows if row[0] >= values_line]
+    if not body or body[0][0] != values_line:
+        raise DataError(
+            f"{where}: no row of values begins at {unit} {values_line}; expected the {unit} of the first values, below "
+            f"the columns' names ({VALUES_OPTION})"
+        )
+    return body, (f"{_lines(unit, between)} below the header skipped",) if between else ()
 
 
 def _below_title(where: str, rows: Sequence[Row], unit: str) -> tuple[int, tuple[str, ...]]:
@@ -207,8 +228,10 @@ def _is_remark(header: list[str], cells: list[str]) -> bool:
     return len(header) > 1 and " " in said and not looks_like_value(said)
 
 
-def _check_header(place: str, header: list[str], body: list[Row], unit: str) -> None:
-    """Raises ``DataError`` if the header may be no header, or not all of it."""
+def _check_header(
+    place: str, header: list[str], body: list[Row], unit: str, *, further: bool
+) -> None:
+    """Raises ``DataError`` if the header may be no header or, with ``further``, not all of it."""
     sample = [cells for _, cells in body[:_SAMPLE_ROWS]]
     if repeats := [line for line, cells in body if cells == header]:
         raise DataError(
@@ -222,10 +245,14 @@ def _check_header(place: str, header: list[str], body: list[Row], unit: str) -> 
             f"{place}, {reason}: the first row of a table has the names of its columns, which are published; add such "
             f"a row, or give {OPTION} {_line_of(place)} if this is it, {OPTION} 0 if there is none"
         )
-    if sample and _is_second_header(header, sample):
+    count = _further_headers(header, sample) if further else 0
+    if count:
+        lines = [line for line, _ in body[: count + 1]]
+        looks = "looks like a second header" if count == 1 else "look like further headers"
         raise DataError(
-            f"{place}: {unit} {body[0][0]} looks like a second header; give {OPTION} {body[0][0]} if the names of the "
-            f"columns stand there, or remove one of the two; {OPTION} {_line_of(place)} takes the second for values"
+            f"{place}: {_lines(unit, lines[:count])} {looks}; give {VALUES_OPTION} {lines[count]} if the values begin "
+            f"there, {OPTION} {lines[0]} if the names of the columns stand there, or {OPTION} {_line_of(place)} if "
+            f"{unit} {lines[0]} has values"
         )
 
 
@@ -277,6 +304,37 @@ def _is_code(text: str) -> bool:
 
 def _shape(text: str) -> str:
     return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", text))
+
+
+def _further_headers(header: list[str], sample: list[list[str]]) -> int:
+    """Returns the number of rows that say what columns are, as questions, labels and units do."""
+    count = 0
+    while count < _FURTHER_HEADERS and count + 1 < len(sample):
+        rest = sample[count:]
+        if not _is_second_header(header, rest) and not _is_row_of_texts(header, rest):
+            break
+        count += 1
+    return count
+
+
+def _is_row_of_texts(header: list[str], sample: list[list[str]]) -> bool:
+    """Returns whether the first row has words, in most columns more than any value below, such as questions."""
+    rest = sample[1:]
+    if len(rest) < _ROWS_OF_TEXT:
+        return False
+    columns = [
+        (text, [len(value) for value in column if value not in (*_MISSING, text)])
+        for text, column in zip(
+            sample[0], _columns(rest[_FURTHER_HEADERS:], len(header)), strict=False
+        )
+    ]
+    given = [(text, lengths) for text, lengths in columns if lengths]
+    texts = [
+        text
+        for text, lengths in given
+        if (" " in text or text.startswith("{")) and len(text) > max(lengths)
+    ]
+    return len(texts) > 1 and len(texts) >= _TEXTS * len(given)
 
 
 def _is_second_header(header: list[str], sample: list[list[str]]) -> bool:

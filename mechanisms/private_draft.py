@@ -22,13 +22,12 @@ from mechanisms.column_parts import PRIVATE
 from mechanisms.columns import Categorical, Column, Ordered
 from mechanisms.domain import Domain
 from mechanisms.draft import KNOWN_MISSING, Draft, Unlisted
-from mechanisms.draft_notes import named
 from mechanisms.errors import DataError, DomainError
 from mechanisms.private_columns import has_few_values, without_values
 from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.split_columns import NO, YES, SplitColumn, part_of
 from mechanisms.split_draft import separator_of
-from mechanisms.text_table import and_list, shown
+from mechanisms.text_table import and_list, named, shown
 
 _BOUNDS = "public: the hours of a day"
 _GAP = "..."

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mechanisms.cell_text import failures, named_table
+from mechanisms.cell_text import blanks_note, failures, named_table
 from mechanisms.dialect import (
     TAB,
     Dialect,
@@ -35,11 +35,18 @@ from mechanisms.header import table_of
 from mechanisms.source import TableSource
 from mechanisms.table import as_modelled
 from mechanisms.text_format import form_of_text
-from mechanisms.text_table import TextTable
+from mechanisms.text_table import TextTable, named
 from mechanisms.typed import number_columns
-from mechanisms.typed_files import EXCEL, READERS, check_installed, frame_columns, kind_of
+from mechanisms.typed_files import (
+    EXCEL,
+    OPEN_DOCUMENT,
+    READERS,
+    check_installed,
+    frame_columns,
+    kind_of,
+)
 from mechanisms.unpacking import Content, unpacked
-from mechanisms.workbook import read_workbook
+from mechanisms.workbook import read_open_document, read_workbook
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +82,9 @@ def read_recognised(
     content = unpacked(path, source.sheet, data)
     kind = kind_of(content)
     if kind == EXCEL:
-        return read_workbook(content, source.sheet, source.dialect.header_line)
+        return read_workbook(content, source.sheet, source.dialect)
+    if kind == OPEN_DOCUMENT:
+        return read_open_document(content, source.sheet, source.dialect)
     if kind in READERS:
         return READERS[kind](content), kind
     return _read_text(content, source.dialect)
@@ -127,26 +136,42 @@ def _read_text(content: Content, dialect: Dialect) -> tuple[TextTable, str]:
     except UnclearEncoding as error:
         raise DataError(f"{where}{error.place}: {error}") from error
     try:
-        rows, found = parse_rows(text, dialect)
+        rows, found, blanks = parse_rows(text, dialect)
     except csv.Error as error:
         if "\0" in text:
             _refuse_nul(where, text)
         raise DataError(f"{where}, {error}; is every quote closed?") from error
     if "\0" in text:
         _refuse_nul(where, text)
-    decimal, thousands = ".", list[str]()
+    decimal, thousands, notes = ".", list[str](), list[str]()
 
     def read(header: Sequence[str], body: list[Row]) -> None:
         nonlocal decimal
+        dropped = blanks.below(body[0][0] if body else 0)
+        notes.extend(blanks_note({header[i]: n for i, n in dropped.items() if i < len(header)}))
         decimal, places = read_decimals(body, found)
-        thousands.extend(header[place] for place in sorted(places) if place < len(header))
+        for place, (pointed, large) in sorted(places.items()):
+            if place < len(header) and pointed == large:
+                thousands.append(header[place])
+            elif place < len(header):
+                notes.append(
+                    f"column {named(header[place])}: {pointed:,} of {large:,} numbers above 999 have points between "
+                    "thousands, and come back without"
+                )
 
-    table = table_of(where, rows, header_line=dialect.header_line, as_is=dialect.as_is, read=read)
+    table = table_of(
+        where,
+        rows,
+        header_line=dialect.header_line,
+        values_line=dialect.values_line,
+        as_is=dialect.as_is,
+        read=read,
+    )
     found = replace(found, encoding=encoding, decimal=decimal)
     form = form_of_text(text, found)
     if form.decimal == ",":
         form = replace(form, thousands=tuple(name for name in thousands if name in table.columns))
-    return replace(table, form=form), str(found)
+    return replace(table, form=form, notes=(*table.notes, *notes)), str(found)
 
 
 def _refuse_nul(where: str, text: str) -> None:
@@ -155,7 +180,7 @@ def _refuse_nul(where: str, text: str) -> None:
     line, place = before.count("\n") + 1, len(before) - before.rfind("\n")
     raise DataError(
         f"{where}, line {line}: character {place} is a NUL byte, so that this is not a text table, or damaged; "
-        "expected text, Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, or the file without such bytes"
+        "expected text, Parquet, Feather, JSON, Excel, OpenDocument, Stata, SPSS or SAS, or the file without such bytes"
     )
 
 

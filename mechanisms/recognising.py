@@ -8,10 +8,11 @@ constants.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -82,10 +83,13 @@ CURRENCIES = (
 _OTHER_PREFIXES = ("%", "'")
 """Signs before numbers that are no currency: per cent in Turkish, and the sign of texts in spreadsheets."""
 _CODE = re.compile(r"[A-Za-z]{1,3}\d{1,4}(?:[.-]?[0-9A-Za-z]{1,4})?", re.ASCII)
-_AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)
+AFFIXED = re.compile(rf"([^\d]*?)(\d(?:[\d{THOUSANDS}]*\d)?)([^\d]*)", re.ASCII)
 _POWER = re.compile(
     r"[+-]?\d(?:\.(?P<decimals>\d+))?(?P<letter>[Ee])(?P<sign>[+-]?)(?P<exponent>\d{1,3})"
 )
+_POINTED_THOUSAND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
+FEWEST_POINTED, ENOUGH_POINTED = 10, 30
+"""Fewest different numbers such as 1.234 that may be whole beside numbers without a point, and that are."""
 _DOUBLE, _FEWEST_PLAIN = 16, 4
 """Exponent from which programs write a double with a power of ten, and the least one with which some do."""
 _MINUS = "-\u2212"
@@ -126,6 +130,14 @@ _UNIT = re.compile("[^\\W_]|[°µ$€£¥₽₩₹]")
 _HOURS_AND_MINUTES = re.compile(r"(?:[01]?\d|2[0-3])\.[0-5]\d", re.ASCII)
 POINTED_TIMES = 60
 """Fewest different numbers such as 18.09, none with more than 59 hundredths, that are times of day."""
+LIKELY_TIMES, LIKELY_HOURS, NAMED_TIMES, NAMED_HOURS = 20, 4, 5, 2
+"""Fewest different numbers such as 517, and hours in them, that may be times; fewer in a column named after a time."""
+LAST_HOUR_MINUTES, OTHER_TIMES = 45, 0.05
+"""Least number of minutes that some times have; largest share of rows with numbers that are no times among them."""
+_NAMED_TIME = re.compile("time|hour|hhmm|clock|uhr|zeit|heure|hora|tijd", re.IGNORECASE)
+_OF_NUMBERS = {4: "%H%M", 6: "%H%M%S"}
+_UNPADDED = (("%-H%M", 1), ("%-H%M%S", 100))
+"""Spellings of times in digits alone, and the part of them that is less than a minute."""
 _UNIT_WORDS = {
     "D": ("d", "day", "Tag", "Tg.", "jour"),
     "H": ("h", "hr", "hour", "Std", "Std.", "Stunde", "heure"),
@@ -214,7 +226,7 @@ _BYTES: Mapping[str, int] = {
 }
 """Words for sizes of files, and how often 1,000 or 1,024 is multiplied for them."""
 _BYTES_QUESTION = "1 KB may be 1,000 bytes or 1,024; it is read as 1,000"
-_SEPARATORS = (
+SEPARATORS = (
     ("", ".", False),
     (",", ".", False),
     (".", ",", False),
@@ -244,11 +256,12 @@ class NumberReading:
 
 
 def read_numbers(
-    counts: Mapping[str, int], *, dotted_thousands: bool = False
+    counts: Mapping[str, int], *, dotted_thousands: bool = False, name: str = ""
 ) -> NumberReading | None:
     """Returns the spelling of a column's numbers, None if its texts are none; ``counts`` are the rows of each.
 
-    ``dotted_thousands`` decides, if nothing else does, that ``1.234`` is a whole number in the table.
+    ``dotted_thousands`` decides, if nothing else does, that ``1.234`` is a whole number in the table. The column's
+    ``name`` may hint at times of day.
     """
     if zero := _other_zero(counts):
         return _of_script(counts, zero, dotted_thousands=dotted_thousands)
@@ -261,6 +274,8 @@ def read_numbers(
         found = _clock(counts) or _scaled(counts) or _affixed(counts)
     if found is None or any(_has_leading_zero(plain) for plain in found.plain.values()):
         return None
+    if not found.question and isinstance(found.spelling, Numeral):
+        return replace(found, question=_maybe_times(found, counts, name))
     return found
 
 
@@ -326,7 +341,9 @@ def _bare(counts: Mapping[str, int], *, dotted_thousands: bool) -> NumberReading
     question = ""
     if _may_be_thousands(plain):
         question = "1.234 may be a whole number or have three decimals; it is read as "
-        if dotted_thousands:
+        # Beside whole numbers, decimals of three digits each would be those of no program.
+        pointed = sum("." in text for text in plain)
+        if dotted_thousands or ENOUGH_POINTED <= pointed < len(plain):
             numeral = Numeral(thousands=".", decimal=",")
             plain = {text: text.replace(".", "") for text in plain}
             return NumberReading(plain, numeral, marks, question + "a whole number")
@@ -393,8 +410,10 @@ def _unusual(plain: Mapping[str, str]) -> Numeral:
 
 
 def _may_be_thousands(plain: Mapping[str, str]) -> bool:
-    """Returns whether every number is written like ``1.234``, as whole numbers in thousands are."""
-    return all(re.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}", text) for text in plain)
+    """Returns whether all numbers but whole ones are written like ``1.234``, as thousands are."""
+    pointed = [text for text in plain if not re.fullmatch(r"[+-]?\d+", text)]
+    few = len(pointed) < FEWEST_POINTED and len(pointed) < len(plain)
+    return bool(pointed) and not few and all(map(_POINTED_THOUSAND.fullmatch, pointed))
 
 
 def _with_decimals(numeral: Numeral, plain: Mapping[str, str]) -> Numeral:
@@ -407,7 +426,9 @@ def _with_decimals(numeral: Numeral, plain: Mapping[str, str]) -> Numeral:
     fixed = len(places) == 1
     whole = all(not text.partition(".")[2].strip("0") for text in plain.values())
     if fixed:
-        return replace(numeral, least=max(places)) if whole or not numeral.bare else numeral
+        # A last digit that is always 0 is none of the column's decimals.
+        spelt = whole or not numeral.bare or all(text.endswith("0") for text in plain.values())
+        return replace(numeral, least=max(places)) if spelt else numeral
     dropped = all(
         decimals_of(text) is not None and not text.endswith("0")
         for text in plain.values()
@@ -530,11 +551,10 @@ def _pointed_times(counts: Mapping[str, int]) -> NumberReading | None:
 def _times_of_digits(counts: Mapping[str, int]) -> NumberReading | None:
     """Reads times of day in digits alone, ``0930`` or ``093000``: others end in more than 59, or begin above 23."""
     lengths = {len(text) for text in counts if text.isdecimal()}
-    clock = (
-        Clock.parse({4: "%H%M", 6: "%H%M%S"}.get(lengths.pop(), "")) if len(lengths) == 1 else None
-    )
+    form = _OF_NUMBERS.get(lengths.pop(), "") if len(lengths) == 1 else ""
+    clock = Clock.parse(form) if form else None
     if clock is None:
-        return None
+        return _unpadded_times(counts)
     read = {text: number for text in counts if (number := clock.read(text)) is not None}
     plain = {text: number for text, number in read.items() if "00" <= text[:2] <= "23"}
     marks = marks_among(counts, set(plain)) if plain else None
@@ -546,6 +566,69 @@ def _times_of_digits(counts: Mapping[str, int]) -> NumberReading | None:
         return None
     return NumberReading(
         plain, clock, marks, f"0930 may be a code; they are read as times of day, {clock}"
+    )
+
+
+def _unpadded_times(counts: Mapping[str, int]) -> NumberReading | None:
+    """Reads times of day in digits alone, without leading zeros: ``517``, ``1342``; None if they may be others."""
+    end = ".0" if all(text.endswith(".0") for text in counts) else ""
+    for form, minute in _UNPADDED:
+        clock = Clock.parse(form + end)
+        read = {text: clock.read(text) for text in counts} if clock else {}
+        plain = {
+            text: number
+            for text, number in read.items()
+            if clock and number is not None and clock.write(number) == text
+        }
+        numbers = {text: int(text.removesuffix(end)) for text in plain}
+        plain = {text: plain[text] for text, n in numbers.items() if 0 <= n <= 2400 * minute}
+        times = [numbers[text] // minute for text in plain if numbers[text] >= 100 * minute]
+        marks = marks_among(counts, set(plain)) if len(times) >= POINTED_TIMES else None
+        # Days and months would be no later than 12 and 31, and numbers of rooms begin anew long before 60.
+        late = any(n // 100 > 12 for n in times) and any(
+            n % 100 >= LAST_HOUR_MINUTES for n in times
+        )
+        few = sum(counts.values()) / 100
+        if clock is None or marks is None or not late:
+            continue
+        if any(parse_number(mark) is not None and counts[mark] < few for mark in marks):
+            continue
+        question = (
+            "517 may be a number; since none ends in more than 59, they are read as times of day"
+        )
+        return NumberReading(plain, clock, marks, f"{question}, {clock}")
+    return None
+
+
+def _maybe_times(reading: NumberReading, counts: Mapping[str, int], name: str) -> str:
+    """Returns a question on whole numbers that are likely to be times of day in digits, such as ``517``; "" on others.
+
+    Multiples of 50, say, end in no more than 59 whatever they are: such numbers are none.
+    """
+    rows = Counter[int]()
+    for text, plain in reading.plain.items():
+        if not re.fullmatch(r"-?\d+(\.0)?", plain):
+            return ""
+        rows[int(Decimal(plain))] += counts[text]
+    times = {n for n in rows if 100 <= n <= 2400 and n % 100 < 60}
+    others = sum(rows[n] for n in rows if not 0 <= n <= 2400 or n % 100 >= 60)
+    hours, minutes = {n // 100 for n in times}, {n % 100 for n in times}
+    named = _NAMED_TIME.search(name) is not None
+    enough = (NAMED_TIMES, NAMED_HOURS) if named else (LIKELY_TIMES, LIKELY_HOURS)
+    if len(times) < enough[0] or len(hours) < enough[1] or max(minutes) < 30:
+        return ""
+    if others > OTHER_TIMES * sum(rows[n] for n in rows if not 0 <= n < 60):
+        return ""
+    step = math.gcd(100, *minutes)
+    if max(range(0, 100, step)) < 60:
+        return ""
+    if max(minutes) <= 31 and max(hours) <= 12 and not named:
+        # Months and days, or rooms.
+        return ""
+    return (
+        "it may be times of day in digits, 517 for 5:17, since hardly any number ends in more than 59; it is read as "
+        f'numbers. For times write format = "%-H%M{".0" * (reading.form == "0.0")}", and low, high, edges and atoms in '
+        "minutes"
     )
 
 
@@ -612,7 +695,7 @@ def _unit_of(word: str) -> str:
 
 def _scaled(counts: Mapping[str, int]) -> NumberReading | None:
     """Reads numbers of which some have a word that scales them: ``950``, ``1.2K``, ``3.4M``; ``350 W``, ``1.2 kW``."""
-    split = {text: found.groups() for text in counts if (found := _AFFIXED.fullmatch(text))}
+    split = {text: found.groups() for text in counts if (found := AFFIXED.fullmatch(text))}
     if len(split) < len(counts) - MOST_MARKS:
         return None
     prefixes = Counter(before.removeprefix("-") for before, *_ in split.values())
@@ -628,7 +711,7 @@ def _scaled(counts: Mapping[str, int]) -> NumberReading | None:
         scales.insert(0, (Scale(tuple(words.items())), suffix))
     readings = list[NumberReading]()
     for scale, ending in scales:
-        if scale.words and _is_affix(prefix, ending.strip(" .")):
+        if scale.words and is_affix(prefix, ending.strip(" .")):
             readings += _scaled_by(counts, Numeral(prefix, ending, scale=scale), split)
     best = max(readings, key=lambda reading: len(reading.plain), default=None)
     sizes = {_is_binary(each) for each in readings if best and len(each.plain) == len(best.plain)}
@@ -737,10 +820,10 @@ def _with_scale(
 
 def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
     """Reads numbers with a currency, a unit, a per cent sign, thousands separators, parentheses for a minus."""
-    split = {text: found.groups() for text in counts if (found := _AFFIXED.fullmatch(text))}
+    split = {text: found.groups() for text in counts if (found := AFFIXED.fullmatch(text))}
     around, below = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for text, (before, _, behind) in split.items():
-        around[_without_sign(before, behind)] += counts[text]
+        around[without_sign(before, behind)] += counts[text]
     if not around:
         return None
     (prefix, suffix), _ = around.most_common(1)[0]
@@ -748,11 +831,11 @@ def _affixed(counts: Mapping[str, int]) -> NumberReading | None:
         above, under = sorted((suffix, opposite), key=lambda text: text[-1] in _NEGATIVE)
         cores = {text: core for text, (before, core, _) in split.items() if before == prefix}
         return _separated(counts, Numeral(prefix, above, negative=(prefix, under)), cores)
-    if not _is_affix(prefix, suffix):
+    if not is_affix(prefix, suffix):
         return None
     cores = {}
     for text, (before, core, behind) in split.items():
-        if _without_sign(before, behind) == (prefix, suffix):
+        if without_sign(before, behind) == (prefix, suffix):
             cores[text] = core
             if (before, behind) != (prefix, suffix):
                 below[before, behind] += counts[text]
@@ -782,10 +865,16 @@ def _separated(
     """Returns the reading with the thousands and decimal separators that explain most of the cores."""
     fits = {
         signs: sum(
-            counts[text] for text, core in cores.items() if _core_regex(*signs).fullmatch(core)
+            counts[text] for text, core in cores.items() if core_regex(*signs).fullmatch(core)
         )
-        for signs in _SEPARATORS
+        for signs in SEPARATORS
     }
+    grouped = [
+        sign for sign in ",." if fits["", sign, False] and _are_thousands(cores.values(), sign)
+    ]
+    for sign in grouped:
+        # 1,234 beside 1234 has no decimals.
+        fits.pop(("", sign, False))
     (thousands, decimal, pairs), rows = max(fits.items(), key=lambda item: item[1])
     if not rows:
         return None
@@ -805,30 +894,56 @@ def _separated(
     numeral = _with_decimals(numeral, plain)
     if numeral.thousands == "." and not numeral.least and not numeral.more:
         numeral = replace(numeral, decimal=",")
-    elif not numeral.least and not numeral.more and not numeral.thousands:
+    elif not _has_point(plain) and not numeral.least and not numeral.thousands:
         numeral = replace(numeral, decimal=".")
+    if numeral.decimal != "." and not numeral.least and not numeral.more and _has_point(plain):
+        # The notation has no decimal sign without decimals.
+        usual = _usual_decimals(plain, counts)
+        numeral = replace(numeral, least=usual, more=not usual)
     marks = marks_among(counts, set(plain))
     if marks is None:
         return None
     question = _PARENTHESES if numeral.negative == ("(", ")") and not numeral.thousands else ""
     other = fits.get(("", thousands, False), 0) if thousands in (",", ".") and thousands else 0
     single = all(core.count(thousands) == 1 for core in cores.values()) if other else False
-    if other == rows and single:
+    if (other == rows and single) or thousands in grouped:
         question = f"1{thousands}234 may be a whole number or have three decimals; it is read as a whole number"
     return NumberReading(plain, numeral, marks, question)
 
 
-def _core_regex(thousands: str, decimal: str, pairs: bool) -> re.Pattern[str]:
+def _has_point(plain: Mapping[str, str]) -> bool:
+    """Returns whether a plain number has decimals."""
+    return any("." in number for number in plain.values())
+
+
+def _usual_decimals(plain: Mapping[str, str], counts: Mapping[str, int]) -> int:
+    """Returns the decimals that most rows have."""
+    rows = Counter[int]()
+    for text, number in plain.items():
+        rows[len(number.partition(".")[2])] += counts[text]
+    return rows.most_common(1)[0][0]
+
+
+def _are_thousands(cores: Collection[str], sign: str) -> bool:
+    """Returns whether every ``sign`` is between thousands, beside numbers of four digits without it."""
+    groups = re.compile(rf"(?!0){groups_regex(sign, pairs=False)}", re.ASCII)
+    found = [core for core in cores if sign in core]
+    large = any(core.isdecimal() and len(core) > 3 for core in cores)
+    return bool(found) and large and all(map(groups.fullmatch, found))
+
+
+def core_regex(thousands: str, decimal: str, pairs: bool) -> re.Pattern[str]:
+    """Matches digits with these signs; with ``pairs`` groups before the last three digits have two."""
     groups = rf"(?!0){groups_regex(thousands, pairs=pairs)}|\d{{1,3}}" if thousands else r"\d+"
     return re.compile(rf"(?:{groups})(?:{re.escape(decimal)}\d+)?", re.ASCII)
 
 
 def _is_core(core: str, thousands: str, decimal: str) -> bool:
     """Returns whether digits are a number with these signs."""
-    return _core_regex(thousands, decimal, pairs=False).fullmatch(core) is not None
+    return core_regex(thousands, decimal, pairs=False).fullmatch(core) is not None
 
 
-def _without_sign(before: str, behind: str) -> tuple[str, str]:
+def without_sign(before: str, behind: str) -> tuple[str, str]:
     """Returns the texts before and behind a number, without its sign."""
     if behind in _NO_CENTS:
         return before.removeprefix("-"), behind
@@ -846,7 +961,7 @@ def _without_sign(before: str, behind: str) -> tuple[str, str]:
     return before, behind
 
 
-def _is_affix(prefix: str, suffix: str) -> bool:
+def is_affix(prefix: str, suffix: str) -> bool:
     """Returns whether there is a currency before, and a currency, a unit or a per cent sign behind."""
     if (prefix, suffix) in _PERIODS:
         return True

@@ -17,7 +17,8 @@ A ``Spelling`` has ``read``, from the written form to a plain number such as ``-
   part in brackets if its number is 0: ``[%-Hh ][%-Mm]``, ``PT[%-HH][%-MM]``. ``%3f`` are three decimals of a second,
   which the number counts then (``%M:%S.%3f``), ``%-3f`` the same without zeros at the end. ``%I`` is the hour from 1 to
   12, with ``%p`` (AM, PM), ``%P`` (am, pm), ``%.p`` (A.M., P.M.) or ``%.P`` behind. Digits stand for themselves:
-  ``%H:%M:00``.
+  ``%H:%M:00``. In ``%-H%M`` and ``%-H%M%S``, without a sign between, no zero stands before the first other digit:
+  ``517`` and ``5``, five minutes after midnight.
 
 The notations are public. The values that are read are secret, at their owner.
 Limits: groups of three digits, or of two before the last three; at most nine decimals of a second.
@@ -64,6 +65,8 @@ _HALVES = {
     ".P": ("a.m.", "p.m."),
 }
 _PIECE = re.compile(rf"{_DIRECTIVE.pattern}|\(s\)")
+_RUN = re.compile("%-H%M(?P<seconds>%S)?")
+"""Hours, minutes and seconds that are written as one number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +484,13 @@ def _written_part(part: str, numbers: dict[str, int]) -> str:
         last = (numbers["H"] - 1) % _HALF_DAY + 1 if twelve else numbers[found["letter"]]
         return str(last) if found["flag"] else f"{last:02d}"
 
-    return _PIECE.sub(written, part)
+    return _PIECE.sub(written, _RUN.sub(lambda run: _as_one_number(run, numbers), part))
+
+
+def _as_one_number(run: re.Match[str], numbers: dict[str, int]) -> str:
+    """Returns hours, minutes and seconds as the digits of one number, without leading zeros."""
+    minutes = 100 * numbers["H"] + numbers["M"]
+    return str(100 * minutes + numbers["S"] if run["seconds"] else minutes)
 
 
 def _written_halves(letter: str) -> tuple[str, ...]:
@@ -496,7 +505,14 @@ def _clock_regex(text: str) -> re.Pattern[str]:
     patterns, coarsest = [], _DIRECTIVE.search(text)
     for part, optional in _parts(text):
         pattern, end = "", 0
-        for found in _PIECE.finditer(part):
+        if run := _RUN.search(part):
+            # The last digits are the finest unit's.
+            pattern = re.escape(part[: run.start()]) + "(?P<H>[0-9]*?)"
+            pattern += (
+                "(?P<M>[0-9]{0,2}?)(?P<S>[0-9]{1,2})" if run["seconds"] else "(?P<M>[0-9]{1,2})"
+            )
+            end = run.end()
+        for found in _PIECE.finditer(part, end):
             pattern += re.escape(part[end : found.start()])
             letter, end = found["letter"], found.end()
             many = found["flag"] or (coarsest and letter == coarsest["letter"] != "I")

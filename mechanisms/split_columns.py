@@ -143,10 +143,14 @@ class SplitColumn:
 
     def answers_of(self, cell: str) -> set[str]:
         """Returns the texts between separators, listed or not."""
+        return set(self.given_in(cell)) - {""}
+
+    def given_in(self, cell: str) -> list[str]:
+        """Returns the texts between separators in their order, empty ones among them."""
         inner = cell
         if cell.startswith(self.before) and cell[len(self.before) :].endswith(self.behind):
             inner = cell[len(self.before) : len(cell) - len(self.behind)]
-        return {answer.strip() for answer in inner.split(self.sign)} - {""}
+        return [answer.strip() for answer in inner.split(self.sign)]
 
     def join(self, values: Sequence[str], missing: Sequence[str]) -> str:
         """Returns the cell with these values, which are in the order of ``parts``."""

@@ -64,6 +64,11 @@ class TextTable:
         return pd.DataFrame(columns, index=index, columns=list(columns), dtype=object)
 
 
+def named(name: str) -> str:
+    """Returns a column's name in one line."""
+    return name if name.isprintable() else repr(name)
+
+
 def and_list(names: Iterable[str]) -> str:
     """Returns names in a sentence: "a", "a and b", "a, b and c"."""
     *before, last = [*names] or [""]

@@ -19,13 +19,15 @@ from mechanisms.cell_text import failures, named_table, whole_floats
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
 from mechanisms.text_table import TextTable
-from mechanisms.unpacking import MAX_BYTES, Content, is_office_file
+from mechanisms.unpacking import MAX_BYTES, Content, is_office_file, open_document_type
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TEXT, EXCEL, PARQUET, FEATHER, JSON = "text", "Excel", "Parquet", "Feather", "JSON"
+OPEN_DOCUMENT = "OpenDocument"
 STATA, SPSS, SAS, SAS_TRANSPORT = "Stata", "SPSS", "SAS", "SAS transport"
+_SHEETS = "application/vnd.oasis.opendocument.spreadsheet"
 MAX_CELLS = 1 << 30
 _MAGIC = (
     (b"PAR1", PARQUET),
@@ -52,18 +54,20 @@ _ENDINGS = {
     ".xpt": SAS_TRANSPORT,
     ".xlsx": EXCEL,
     ".xlsm": EXCEL,
+    ".ods": OPEN_DOCUMENT,
 }
 _NEEDS = {
     PARQUET: "pyarrow.parquet",
     FEATHER: "pyarrow.feather",
     EXCEL: "openpyxl",
+    OPEN_DOCUMENT: "python_calamine",
     STATA: "pandas",
     SPSS: "pyreadstat",
     SAS: "pandas",
     SAS_TRANSPORT: "pandas",
 }
 _REFUSED = (
-    (b"\xd0\xcf\x11\xe0", "an old workbook (.xls)", "save it as .xlsx or .csv"),
+    (b"\xd0\xcf\x11\xe0", "an old workbook (.xls)", "save it as .xlsx, .ods or .csv"),
     (b"SQLite format 3", "a database", "give sqlite:/// and its path, with --sql QUERY"),
     (b"RDX", "R's data", "save the table as .csv or .parquet in R"),
     (b"%PDF", "a PDF", "save the table as .csv or .xlsx"),
@@ -74,8 +78,8 @@ _REFUSED = (
 
 def check_installed(path: Path) -> None:
     """Raises ``DataError`` if, by the name, a library is missing or the file cannot be read."""
-    if path.suffix.lower() in (".xls", ".ods"):
-        raise DataError(f"{path}: {path.suffix} is not read here; save it as .xlsx or .csv")
+    if path.suffix.lower() == ".xls":
+        raise DataError(f"{path}: .xls is not read here; save it as .xlsx, .ods or .csv")
     if needed := _NEEDS.get(_ENDINGS.get(path.suffix.lower(), TEXT)):
         extra_module(needed, path)
 
@@ -87,7 +91,7 @@ def kind_of(content: Content) -> str:
         if data[:64].lstrip().startswith(magic):
             raise DataError(f"{content.where}: is {what}; {instead}")
     if is_office_file(data):
-        return EXCEL
+        return _kind_of_office_file(content)
     for magic, kind in _MAGIC:
         if data.startswith(magic):
             return kind
@@ -95,6 +99,18 @@ def kind_of(content: Content) -> str:
     if start.startswith(b"[") and start[1:].lstrip().startswith(b"{"):
         return JSON
     return _ENDINGS.get(Path(content.name).suffix.lower(), TEXT)
+
+
+def _kind_of_office_file(content: Content) -> str:
+    """Returns the kind of a workbook. Raises ``DataError`` for another file of OpenDocument, such as a text."""
+    media = open_document_type(content.data)
+    if not media:
+        return EXCEL
+    if media != _SHEETS:
+        raise DataError(
+            f"{content.where}: is no workbook but {media}; save the table as .ods, .xlsx or .csv"
+        )
+    return OPEN_DOCUMENT
 
 
 def _read_parquet(content: Content) -> TextTable:

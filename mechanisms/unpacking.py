@@ -28,6 +28,7 @@ _MOST_LAYERS = 4
 _PART = 1 << 20
 _ZIP = b"PK\x03\x04"
 _OFFICE_FILE = "[Content_Types].xml"
+_LONGEST_TYPE = 100
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _OPENERS: tuple[tuple[bytes, Callable[..., Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
@@ -76,6 +77,15 @@ def is_office_file(data: bytes) -> bool:
             return bool({_OFFICE_FILE, "mimetype"} & set(archive.namelist()))
     except _FAILURES:
         return False
+
+
+def open_document_type(data: bytes) -> str:
+    """Returns the media type that an archive of OpenDocument names; "" for other files."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("mimetype") as stream:
+            return stream.read(_LONGEST_TYPE).decode("ascii", "replace").strip()
+    except (*_FAILURES, KeyError):
+        return ""
 
 
 def check_archive(content: Content) -> None:

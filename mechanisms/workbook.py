@@ -1,18 +1,21 @@
-"""Workbooks: the sheet that is the table, and its rows.
+"""Workbooks of Excel and of OpenDocument: the sheet that is the table, and its rows.
 
 The table is secret, at its owner.
-Limits: of several sheets that are tables one has to be named; formulas have the values that were saved with them.
+Limits: of several sheets that are tables one has to be named; formulas have the values that were saved with them; of
+OpenDocument a time and a duration of less than a day are one.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from mechanisms.cell_text import column_texts, failures, text, texts
-from mechanisms.dialect import Row
+from mechanisms.dialect import Dialect, Row
 from mechanisms.errors import DataError
 from mechanisms.extras import extra_module
 from mechanisms.header import is_table, table_of
@@ -21,12 +24,13 @@ from mechanisms.unpacking import Content, check_archive
 
 _MUCH_LARGER = 20
 """Ratio of cells to every other sheet from which a sheet is the table."""
+_DURATION = re.compile(r"PT(\d+)H(\d+)M(\d+(?:\.\d+)?)S", re.ASCII)
+"""A duration of a day or more, as OpenDocument has it."""
+_BLANKS = "blanks at the ends of cells are dropped, and do not come back: {:,} of them"
 _Cells = list[tuple[int, list[object]]]
 
 
-def read_workbook(
-    content: Content, sheet: str | None, header_line: int | None
-) -> tuple[TextTable, str]:
+def read_workbook(content: Content, sheet: str | None, dialect: Dialect) -> tuple[TextTable, str]:
     """Returns the table of the sheet that is one, or of the one called ``sheet``; and its name in words.
 
     Raises ``DataError`` as ``table_of``, and if no sheet, or several, may be the table.
@@ -37,15 +41,61 @@ def read_workbook(
         book = openpyxl.load_workbook(io.BytesIO(content.data), read_only=True, data_only=True)
         sheets = {str(each.title): _cells(each) for each in book.worksheets}
         book.close()
-    title = _chosen(content.where, sheets, sheet)
-    where = f"{content.where}, sheet {title!r}"
-    cells = sheets[title]
+    title, table, read_as = _table_of(content.where, sheets, sheet, dialect=dialect)
+    table = _without(table, _unsaved(openpyxl, content, title, sheets[title]))
+    return table, f"Excel, {read_as}"
+
+
+def read_open_document(
+    content: Content, sheet: str | None, dialect: Dialect
+) -> tuple[TextTable, str]:
+    """Returns the table of a workbook of OpenDocument (.ods), as ``read_workbook``."""
+    calamine = extra_module("python_calamine", content.where)
+    check_archive(content)
+    with failures(content.where):
+        book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(content.data))
+        sheets = {name: _open_cells(book.get_sheet_by_name(name)) for name in book.sheet_names}
+        book.close()
+    _, table, read_as = _table_of(content.where, sheets, sheet, dialect=dialect)
+    return table, f"OpenDocument, {read_as}"
+
+
+def _table_of(
+    where: str, sheets: dict[str, _Cells], sheet: str | None, *, dialect: Dialect
+) -> tuple[str, TextTable, str]:
+    """Returns the name of the sheet that is read, its table, and its name in words."""
+    title = _chosen(where, sheets, sheet)
+    place, cells = f"{where}, sheet {title!r}", sheets[title]
     if not cells:
-        raise DataError(f"{where}: is empty; a header row is needed")
-    table = table_of(where, _rows(where, cells), header_line=header_line, unit="row")
-    table = _without(table, _unsaved(openpyxl, content, title, cells))
+        raise DataError(f"{place}: is empty; a header row is needed")
+    table = table_of(
+        place,
+        _rows(place, cells),
+        header_line=dialect.header_line,
+        values_line=dialect.values_line,
+        unit="row",
+    )
+    blanks = sum(isinstance(v, str) and v != v.strip() for _, row in cells for v in row)
+    table = replace(table, notes=(*table.notes, *[_BLANKS.format(blanks)] * (blanks > 0)))
     others = len(sheets) - 1
-    return table, f"Excel, sheet {title!r}" + (f" ({others} others left out)" if others else "")
+    return title, table, f"sheet {title!r}" + (f" ({others} others left out)" if others else "")
+
+
+def _open_cells(sheet: Any) -> _Cells:
+    """Returns the nonempty rows, numbered from 1, with values as openpyxl has them."""
+    rows = enumerate(sheet.to_python(skip_empty_area=False), start=1)
+    known = [(i, list(map(_open_value, row))) for i, row in rows]
+    return [(i, row) for i, row in known if any(value is not None for value in row)]
+
+
+def _open_value(value: object) -> object:
+    """Returns a cell's value: None for an empty one, whole numbers without a point, durations of any length."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value)):
+        hours, minutes, seconds = map(float, found.groups())
+        return timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return None if value == "" else value
 
 
 def _cells(sheet: Any) -> _Cells:

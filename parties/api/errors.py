@@ -28,6 +28,7 @@ _ARGUMENTS = {
     "like": "like=",
     "encoding": "dialect=Dialect(encoding=...) of a TableSource",
     "header-line": "dialect=Dialect(header_line=...) of a TableSource",
+    "values-line": "dialect=Dialect(values_line=...) of a TableSource",
     "sheet": "sheet= of a TableSource",
     "as-is": "dialect=Dialect(as_is=True) of a TableSource",
 }

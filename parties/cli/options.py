@@ -28,8 +28,8 @@ from parties.session.owner import DataOwner, Table
 from parties.storage.populations import owners_word
 
 _FILES = (
-    "text with a header (.csv, .tsv), Parquet, Feather, JSON, Excel, Stata, SPSS or SAS, also compressed; with --sql a "
-    "database's URL"
+    "text with a header (.csv, .tsv), Parquet, Feather, JSON, Excel, OpenDocument, Stata, SPSS or SAS, also "
+    "compressed; with --sql a database's URL"
 )
 _DELIMITERS = {
     "tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "bar": "|", "blank": " ", "space": " ",
@@ -54,6 +54,7 @@ def table_options(
             decimal: str | None,
             encoding: str | None,
             header_line: int | None,
+            values_line: int | None,
             sheet: str | None,
             ignore_extra: bool = False,
             named: tuple[tuple[str, str], ...] = (),
@@ -62,7 +63,9 @@ def table_options(
             sign = None if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
 
             def table(path: str) -> Table:
-                dialect = Dialect(sign, decimal, encoding, header_line=header_line)
+                dialect = Dialect(
+                    sign, decimal, encoding, header_line=header_line, values_line=values_line
+                )
                 source = TableSource(path, sql, dialect, sheet)
                 return Table(source, ignore_extra, say=functools.partial(click.echo, err=True))
 
@@ -148,6 +151,13 @@ _OPTIONS = (
         metavar="N",
         default=None,
         help="The line with the columns' names, 0 if none has them; by default recognised.",
+    ),
+    click.option(
+        "--values-line",
+        type=click.IntRange(1),
+        metavar="N",
+        default=None,
+        help="The line with the first values, where questions or units stand between the names and them.",
     ),
     click.option(
         "--sheet",

@@ -293,3 +293,42 @@ def test_read_text_reads_blanks_between_values(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_looks_like_value_tells_values_from_names(text: str, value: bool) -> None:
     assert looks_like_value(text) == value
+
+
+QUESTIONS = [
+    "Q1,Q2,Q3",
+    "How satisfied were you with the service?,Would you recommend us to others?,In your own words",
+    '"{""ImportId"":""QID1""}","{""ImportId"":""QID2""}","{""ImportId"":""QID3""}"',
+]
+LIKERT = ("agree", "neutral", "disagree")
+ANSWERS = {
+    "words": [
+        f"{LIKERT[i % 3]},{('yes', 'no')[i % 2]},{'it was good ' * (i % 9)}" for i in range(30)
+    ],
+    "codes": [f"{i % 5 + 1},{i % 2},{i % 3}" for i in range(30)],
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("count", [2, 3])
+def test_rows_of_questions_are_refused_and_skipped_where_asked(
+    kind: str, count: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(lines(*QUESTIONS[:count], *ANSWERS[kind]))
+    looks = "line 2 looks like a second header" if count == 2 else "lines 2, 3 look like further"
+    with pytest.raises(DataError, match=rf"{looks}.*--values-line {count + 1}.*--header-line 2"):
+        read_text(path)
+    table = read_text(TableSource(str(path), dialect=Dialect(values_line=count + 1)))
+    assert list(table.columns) == ["Q1", "Q2", "Q3"]
+    assert len(table) == len(ANSWERS[kind])
+    assert "below the header skipped" in table.notes[0]
+    with pytest.raises(DataError, match=r"no row of values begins at line 99.*--values-line"):
+        read_text(TableSource(str(path), dialect=Dialect(values_line=99)))
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_answers_below_the_names_are_no_questions(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(lines(QUESTIONS[0], *ANSWERS[kind]))
+    assert len(read_text(path)) == len(ANSWERS[kind])

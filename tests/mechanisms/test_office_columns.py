@@ -179,7 +179,8 @@ def test_what_can_be_read_in_two_ways_is_asked(tmp_path: Path) -> None:
     days = [f"{month} {day:02d}" for month in ("Jan", "Mar", "May") for day in range(1, 32)]
     assert "they may be days of months" in asked(path, days)
     assert "minus 5" in asked(path, [f"({x})" if x < 9 else f"{x}" for x in range(100)])
-    for name in ("digits, short year", "digits, time", "digits, week"):
+    digits = [name for name in OFFICE if name.startswith("digits, ")]
+    for name in ("digits, short year", *digits[digits.index("digits, time") :]):
         assert "are read as" in asked(path, OFFICE[name].write(rng, 500)), name
 
 

@@ -320,16 +320,17 @@ def test_source_keeps_passwords_out_of_what_is_shown(location: str, shown: str, 
 
 
 def test_read_table_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("pyarrow.parquet", "openpyxl", "sqlalchemy"):
+    for name in ("pyarrow.parquet", "openpyxl", "python_calamine", "sqlalchemy"):
         monkeypatch.setitem(sys.modules, name, None)
     for source, extra in (
         (tmp_path / "t.parquet", "tables"),
         (tmp_path / "t.xlsx", "tables"),
+        (tmp_path / "t.ods", "tables"),
         (TableSource("sqlite://", "select 1"), "sql"),
     ):
         with pytest.raises(DataError, match=rf'pip install "syncret\[{extra}\]"'):
             read_table(source)
-    with pytest.raises(DataError, match=r"save it as \.xlsx or \.csv"):
+    with pytest.raises(DataError, match=r"save it as \.xlsx, \.ods or \.csv"):
         read_table(tmp_path / "t.xls")
 
 

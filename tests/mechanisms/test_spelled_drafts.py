@@ -201,8 +201,12 @@ def test_offsets_of_no_one_place_are_told() -> None:
     ("values", "said"),
     [
         (
-            [f"{'~' * (i % 7 == 0)}{x:.0f}" for i, x in enumerate(amounts())],
+            [f"{x:.0f}{' (about)' * (i % 7 == 0)}" for i, x in enumerate(amounts())],
             "has numbers in 342 of 400 rows, and ",
+        ),
+        (
+            [f"{'~' * (i % 7 == 0)}{x:.0f}" for i, x in enumerate(amounts())],
+            "has numbers in several spellings, 0 in 342 and ~0 in 58 rows; write them in one",
         ),
         (
             [f"{day:%d.%m.%Y}" if i % 2 else str(day) for i, day in enumerate(days())],

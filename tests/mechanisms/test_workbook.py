@@ -77,6 +77,29 @@ def test_read_text_refuses_a_sheet_without_a_header(tmp_path: Path) -> None:
         read_text(path)
 
 
+QUESTIONS = [
+    ["Q1", "Q2", "Q3"],
+    ["How old are you now?", "How satisfied were you with us?", "Would you recommend us?"],
+    ['{"ImportId":"QID1"}', '{"ImportId":"QID2"}', '{"ImportId":"QID3"}'],
+]
+ANSWERS = [[18 + i, ["agree", "disagree"][i % 2], ["yes", "no"][i % 3 == 0]] for i in range(20)]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_read_text_skips_questions_below_the_names_where_asked(tmp_path: Path, count: int) -> None:
+    path = workbook(tmp_path, survey=[*QUESTIONS[:count], *ANSWERS])
+    with pytest.raises(DataError, match=rf"give --values-line {count + 1} if"):
+        read_text(path)
+    table = read_text(TableSource(str(path), dialect=Dialect(values_line=count + 1)))
+    assert list(table.columns["Q1"]) == [str(row[0]) for row in ANSWERS]
+    assert table.notes[0] == f"row{'s 2, 3' if count == 3 else ' 2'} below the header skipped"
+
+
+def test_read_text_counts_blanks_at_the_ends_of_cells(tmp_path: Path) -> None:
+    (note,) = read_text(workbook(tmp_path, stays=[*TABLE, [1, " F", None]])).notes
+    assert note == "blanks at the ends of cells are dropped, and do not come back: 1 of them"
+
+
 def test_read_text_reads_times_and_durations(tmp_path: Path) -> None:
     rows = [["at", "took"], [time(7, 30), timedelta(days=2, hours=18)], [time(9), None]]
     path = workbook(tmp_path, stays=rows)

@@ -503,7 +503,7 @@ def test_plan_goes_by_the_owners_even_part_of_the_rows(tmp_path: Path) -> None:
     assert "declares 130 rows at most (join --capacity)" in text
 
 
-def test_usual_growth_joins_all_columns_then_adds_now_and_then() -> None:
+def test_usual_growth_joins_all_columns_then_adds_three_times_of_four() -> None:
     columns = [{"name": f"c{n}", "kind": "integer", "low": 0, "high": 1} for n in range(12)]
     annealed = {"run.schedule": "annealed", "run.rounds": None, "run.rule": "remaining-error"}
     pairs = {"workload.degree": 2, "workload.count": "all", "workload.seed": None}
@@ -514,7 +514,7 @@ def test_usual_growth_joins_all_columns_then_adds_now_and_then() -> None:
     assert [stage.targets for stage in stages[:12]] == list(range(12, 24))
     # After 10 of the 11 rounds that join them 10 pairs of 2 x 2 cells, and a column by itself.
     assert (plan.tree_rounds, stages[0].cells, stages[10].cells) == (11, 24, 42)
-    assert stages[-1].targets == 23 + 20 // 4
+    assert stages[-1].targets == 23 + 20 * 3 // 4
     assert all(a.cells <= b.cells for a, b in itertools.pairwise(stages))
     small = usual_growth(workload, plan, 31, limit_mb=45 / CELLS_PER_MB)
     assert small[-1].cells <= 45
