@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import io
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -226,11 +227,16 @@ async def test_put_opens_no_more_at_once_than_there_is_memory_for(
     """An upload of 130 MB takes 370 MB while it is opened; 1,000 owners may send theirs at once."""
     monkeypatch.setattr(http, "_TOGETHER_BYTES", together)
     real, inside, most = IngestApi._store_upload, 0, 0
+    full = threading.Event()
 
     def slow(self: IngestApi, upload: SignedUpload, whole: IncomingBody) -> bool:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
+        if inside == at_once:
+            full.set()
+        full.wait(20.0)
+        # One more than may be would come meanwhile.
         time.sleep(0.1)
         inside -= 1
         return real(self, upload, whole)
