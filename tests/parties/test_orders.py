@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from parties.audit.runner import audit_folder
 from parties.cli.main import cli
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import TooFewClients
+from parties.mpc.participants.notices import OperatorNotices
+from parties.mpc.participants.waiting_text import WaitStatus
 from parties.mpc.records import RunningTotal
 from parties.mpc.server import run_mpc_server
 from parties.mpc.storage.totals import TotalStore
@@ -180,12 +183,19 @@ async def test_revoked_owner_is_taken_out_where_all_three_ask_it(
         totals[store.directory.parent.name, total.round] = total
         real(store, total)
 
+    complete, waiting = Counter[int](), OperatorNotices.waiting
+
+    def heard(notices: OperatorNotices, state: WaitStatus) -> None:
+        complete[notices._pid] = state.complete
+        waiting(notices, state)
+
     monkeypatch.setattr(TotalStore, "save", saving)
+    monkeypatch.setattr(OperatorNotices, "waiting", heard)
     config = make_config({"run.rounds": 1, "clients.minimum": 1, "run.input": form})
     operated = Operated(Cluster(config, tmp_path, certificates))
     await operated.cluster.submit([A, B])
-    await operated.until(lambda: all(len(o.by_server) == 3 for o in operated.orders))
-    await asyncio.sleep(0.8)
+    # The servers agree that both are complete; whom they had never heard of would not stand in the result.
+    await operated.until(lambda: [complete[pid] for pid in range(3)] == [2] * 3)
     for orders in operated.orders:
         orders.ask(revoke=[B])
     await operated.until(lambda: all(o.agreed.revoked == {B} for o in operated.orders))
