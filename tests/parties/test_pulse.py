@@ -107,7 +107,7 @@ def test_look_tells_how_long_the_rounds_left_take_at_the_pace_of_the_latest() ->
     clock.now += 20
     pulse.look()
     # Five rounds of 60 s each, of which 20 s of the 11th are over.
-    assert heard.working == ["at work; about 30 min for the 30 rounds left, at this pace"]
+    assert heard.working == ["at work; about 30 min for at most 30 more rounds, at this pace"]
     assert heard.events[-1][2] == {"left_s": pytest.approx(30 * 60 - 20)}
 
 
