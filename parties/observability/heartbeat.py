@@ -133,7 +133,9 @@ class Heartbeat:
                 text += f", about {duration_text(left_s)} more"
         if (rounds_s := self._rounds_left_s(now)) is not None:
             rounds = self._rounds - self._round_ends[-1][0]
-            text += f"; about {duration_text(rounds_s)} for at most {rounds} more rounds, at this pace"
+            text += (
+                f"; about {duration_text(rounds_s)} for at most {rounds} more rounds, at this pace"
+            )
             left_s = max(rounds_s, left_s or 0.0)
         fields["left_s"] = left_s
         self._bus.event(WORKING, text, **fields)
