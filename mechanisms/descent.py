@@ -68,12 +68,11 @@ def merge(measured: Iterable[tuple[Clique, Target]]) -> dict[Clique, Target]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """The loss at some potentials, its gradient, and the marginals of the targets and of the tree."""
+    """The loss at some potentials, its gradient, and the marginals of the targets."""
 
     loss: float
     gradient: Tables
     answers: Tables
-    marginals: list[NDArray[np.float64]]
 
 
 class Descent(Protocol):
@@ -153,13 +152,12 @@ def _descend(
     on_iteration(iterations, iterations)
     if not np.isfinite(here.loss):
         raise EstimationError("the model's marginals are not finite; the measurements are unusable")
-    return potentials, here.marginals
+    return potentials, tree.marginals(potentials)
 
 
 def evaluate(tree: JunctionTree, targets: Mapping[Clique, Target], potentials: Tables) -> Point:
     """Returns the loss and its gradient at some potentials. Shapes: potentials as the targets."""
-    marginals = tree.marginals(potentials)
-    answers = tree.answers(marginals)
+    answers = tree.answers_under(potentials)
     gradient = {q: target.weight * (answers[q] - target.mean) for q, target in targets.items()}
     loss = sum(targets[q].loss(slope) for q, slope in gradient.items())
-    return Point(loss, gradient, answers, marginals)
+    return Point(loss, gradient, answers)

@@ -1,12 +1,14 @@
 """Exact inference in a junction tree, on NumPy.
 
-``JunctionTree`` computes the marginals of its cliques under log potentials.
+``JunctionTree`` computes marginals under log potentials: those of the contained cliques (``answers_under``), by which a
+model is fitted, and those of its own cliques, which a model keeps.
 
 All values here are public, as post-processing of released measurements.
 
 Representation: each potential is exponentiated, relative to its largest entry, before it is spread over its clique;
-messages are products and sums of those, each divided by its largest entry. If that underflows (a distribution whose
-cliques disagree by hundreds of nats) the same messages are computed on logarithms.
+messages are products and sums of those, each divided by its largest entry. ``answers_under`` does not spread them:
+``contraction`` multiplies them where they are small. If that underflows (a distribution whose cliques disagree by
+hundreds of nats) the same messages are computed on logarithms.
 
 Source: Shafer, Shenoy 1990; Jensen et al. 1990 (the division on the way down).
 """
@@ -16,19 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.constraints.zeros import allowed_in
+from mechanisms.contraction import SMALLEST, Contraction, Underflow
 from mechanisms.domain import Clique, Domain
 from mechanisms.junction_tree import junction_tree
 
 Table: TypeAlias = NDArray[np.float64]
 
-# Products are trusted while the largest entry of a table is above this: the lost part is below 1e-100 of it.
-_SMALLEST = 1e-200
 # The logarithm of a structural zero: far below all potentials, whose sums stay exact to 1e-5; its exponential is 0.
 _FORBIDDEN = -1e10
 
@@ -56,9 +58,8 @@ class JunctionTree:
     def __init__(self, domain: Domain, contained: Sequence[Clique]) -> None:
         self.cliques, self.parents = junction_tree(domain, contained)
         self.shapes = [domain.sizes(clique) for clique in self.cliques]
-        self._size = domain.size
-        zeros = domain.zeros
-        self._allowed = [allowed_in(clique, zeros) for clique in self.cliques]
+        self._domain = domain
+        self._allowed = [allowed_in(clique, domain.zeros) for clique in self.cliques]
         # The source of each answer and the destination of each potential, larger cliques first: the smallest other
         # clique that contains it, or else a clique of the tree; and the additional axes of that clique.
         self._above: dict[Clique, tuple[Clique | int, tuple[int, ...]]] = {
@@ -71,11 +72,32 @@ class JunctionTree:
     ) -> tuple[Clique | int, tuple[int, ...]]:
         larger = [other for other in contained if set(clique) < set(other)]
         if larger:
-            above = min(larger, key=self._size)
+            above = min(larger, key=self._domain.size)
             return above, tuple(a for a, name in enumerate(above) if name not in clique)
-        homes = [i for i, other in enumerate(self.cliques) if set(clique) <= set(other)]
-        home = min(homes, key=lambda i: math.prod(self.shapes[i]))
+        home = self._home(clique)
         return home, tuple(a for a, n in enumerate(self.cliques[home]) if n not in clique)
+
+    def _home(self, columns: Sequence[str]) -> int:
+        """Returns the position of the smallest clique of the tree that contains some columns."""
+        homes = [i for i, other in enumerate(self.cliques) if set(columns) <= set(other)]
+        return min(homes, key=lambda i: math.prod(self.shapes[i]))
+
+    @cached_property
+    def _tops(self) -> dict[Clique, int]:
+        """Contained cliques that are in no larger one, with the position of the tree's clique that has them."""
+        return {q: above for q, (above, _) in self._above.items() if isinstance(above, int)}
+
+    @cached_property
+    def _contraction(self) -> Contraction:
+        """The contraction of one table for each of ``_tops``, and of the domain's structural zeros."""
+        zeros = [scope.columns for scope in self._domain.zeros]
+        return Contraction(
+            dict(zip(self._domain.names, self._domain.shape, strict=True)),
+            [*self._tops, *zeros],
+            [*self._tops.values(), *map(self._home, zeros)],
+            cliques=self.cliques,
+            parents=self.parents,
+        )
 
     def _edge(self, child: int, parent: int) -> _Edge:
         below, above = self.cliques[child], self.cliques[parent]
@@ -117,17 +139,20 @@ class JunctionTree:
     def _placed(self, potentials: Mapping[Clique, Table]) -> list[list[Table]]:
         """Returns the potentials that are added to each clique of the tree."""
         placed: list[list[Table]] = [[] for _ in self.shapes]
+        for clique, table in self._gathered(potentials).items():
+            _, axes = self._above[clique]
+            placed[self._tops[clique]].append(np.expand_dims(table, axes))
+        return placed
+
+    def _gathered(self, potentials: Mapping[Clique, Table]) -> dict[Clique, Table]:
+        """Returns the sums of potentials of cliques that are in no larger contained one; some may be to broadcast."""
         gathered = dict(potentials)
         for clique, (above, axes) in reversed(self._above.items()):
-            if clique not in gathered:
-                continue
-            table = np.expand_dims(gathered[clique], axes)
-            if isinstance(above, int):
-                placed[above].append(table)
-            else:
+            if clique in gathered and not isinstance(above, int):
                 # Small tables are added before they are spread over a large one.
+                table = np.expand_dims(gathered.pop(clique), axes)
                 gathered[above] = gathered[above] + table if above in gathered else table
-        return placed
+        return gathered
 
     def answers(self, marginals: Sequence[Table]) -> dict[Clique, Table]:
         """Returns the marginals of all contained cliques, from those of the tree."""
@@ -136,6 +161,31 @@ class JunctionTree:
             source = marginals[above] if isinstance(above, int) else contained[above]
             contained[clique] = np.asarray(source.sum(axis=axes))
         return contained
+
+    def answers_under(self, potentials: Mapping[Clique, Table]) -> dict[Clique, Table]:
+        """Returns ``answers`` of ``marginals``, without the tables of the tree's cliques.
+
+        The answers are NaN if a potential is.
+        """
+        gathered = self._gathered(potentials)
+        factors = [
+            np.exp(table - table.max())
+            for table in (self._whole(q, gathered.get(q)) for q in self._tops)
+        ]
+        zeros = [scope.allowed.astype(np.float64) for scope in self._domain.zeros]
+        try:
+            found = self._contraction.marginals([*factors, *zeros])
+        except Underflow:
+            return self.answers(self.marginals(potentials))
+        contained = dict(zip(self._tops, found, strict=False))
+        for clique, (above, axes) in self._above.items():
+            if not isinstance(above, int):
+                contained[clique] = np.asarray(contained[above].sum(axis=axes))
+        return contained
+
+    def _whole(self, clique: Clique, table: Table | None) -> Table:
+        """Returns a table to broadcast, or none, as one of all cells of a clique."""
+        return np.broadcast_to(0.0 if table is None else table, self._domain.sizes(clique))
 
     def _in_products(self, placed: Sequence[Sequence[Table]]) -> list[Table] | None:
         """Returns the marginals, None if something underflows. ``placed`` has each clique's potentials."""
@@ -154,7 +204,7 @@ class JunctionTree:
         sent: dict[int, Table] = {}
         for edge in reversed(self._edges):
             message = beliefs[edge.child].sum(axis=edge.child_axes).reshape(edge.parent_shape)
-            if not (largest := float(message.max())) > _SMALLEST:
+            if not (largest := float(message.max())) > SMALLEST:
                 return None
             message /= largest
             beliefs[edge.parent] *= message
@@ -162,7 +212,7 @@ class JunctionTree:
         # Distribute: back from the root, each child gets the rest of the tree's message, without its own.
         for edge in self._edges:
             above = beliefs[edge.parent].sum(axis=edge.parent_axes).reshape(edge.child_shape)
-            if not (largest := float(above.max())) > _SMALLEST:
+            if not (largest := float(above.max())) > SMALLEST:
                 return None
             below = sent[edge.child]
             # The child's message is a factor of the parent's belief; where the message is 0, so is the belief.
@@ -204,7 +254,7 @@ class JunctionTree:
 def _normalised(beliefs: list[Table]) -> list[Table] | None:
     for belief in beliefs:
         total = float(belief.sum())
-        if not _SMALLEST < total < math.inf:
+        if not SMALLEST < total < math.inf:
             return None
         belief /= total
     return beliefs

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Measurement, rows_counted
+from mechanisms.contraction import one_thread_a_product
 from mechanisms.descent import (
     Descent,
     OnIteration,
@@ -88,15 +89,16 @@ class PgmEstimator:
 
     def _estimate(self, measurements: Sequence[Measurement], round: int, final: bool) -> Estimate:
         iterations = self._final_iterations if final else self._iterations
-        self.model, self.potentials = fit_targets(
-            self._workload.domain,
-            merge(self.targets(measurements)),
-            iterations=iterations,
-            start=self.potentials,
-            on_iteration=self.on_iteration,
-            descent=self._descent,
-            refresh=self._refresh,
-        )
+        with one_thread_a_product():
+            self.model, self.potentials = fit_targets(
+                self._workload.domain,
+                merge(self.targets(measurements)),
+                iterations=iterations,
+                start=self.potentials,
+                on_iteration=self.on_iteration,
+                descent=self._descent,
+                refresh=self._refresh,
+            )
         answers = self.model.answers_q32(self._workload.candidates)
         allowed = allowed_now(
             self._workload,
@@ -156,14 +158,15 @@ class FederatedEstimator:
         fitting = _fitting(self._workload.domain, merged, limit_mb)
         if not fitting:
             raise EstimationError("nothing was measured that fits into a model")
-        model, self.potentials = fit_targets(
-            self._workload.domain,
-            fitting,
-            iterations=self._final_iterations if final else self._iterations,
-            start=self._start,
-            on_iteration=self.on_iteration,
-            descent=self._descent,
-        )
+        with one_thread_a_product():
+            model, self.potentials = fit_targets(
+                self._workload.domain,
+                fitting,
+                iterations=self._final_iterations if final else self._iterations,
+                start=self._start,
+                on_iteration=self.on_iteration,
+                descent=self._descent,
+            )
         self._start |= self.potentials
         return model, allowed_candidates(self._workload, model, fitting, limit_mb * CELLS_PER_MB)
 

@@ -44,10 +44,10 @@ class RefreshedTree(JunctionTree):
         self._base = base
         super().__init__(domain, [*cliques, *base])
 
-    def marginals(self, potentials: Mapping[Clique, Array]) -> list[Array]:
-        """See ``JunctionTree.marginals``."""
+    def _gathered(self, potentials: Mapping[Clique, Array]) -> dict[Clique, Array]:
+        """See ``JunctionTree``."""
         added = {q: potentials[q] + table for q, table in self._base.items() if q in potentials}
-        return super().marginals({**self._base, **potentials, **added})
+        return super()._gathered({**self._base, **potentials, **added})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

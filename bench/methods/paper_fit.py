@@ -71,7 +71,7 @@ def paper_descent(rows: int) -> Descent:
                 step, halvings = step / 2, halvings + 1
             potentials, here = moved, there
         on_iteration(iterations, iterations)
-        return potentials, here.marginals
+        return potentials, tree.marginals(potentials)
 
     return descend
 

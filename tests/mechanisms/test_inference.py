@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mechanisms.contraction import Underflow
 from mechanisms.domain import Clique
 from mechanisms.inference import JunctionTree
 from tests.mechanisms.tables import domain_of
@@ -48,6 +49,8 @@ def test_marginals_are_those_of_the_whole_distribution(
     assert set(answers) == set(contained)
     for clique, answer in answers.items():
         assert np.allclose(answer, brute_force(potentials, (clique,))[0], atol=1e-11)
+    for clique, answer in tree.answers_under(potentials).items():
+        assert np.allclose(answer, answers[clique], atol=1e-11)
 
 
 @pytest.mark.parametrize("apart", [2000.0, 720.0])
@@ -65,12 +68,18 @@ def test_marginals_survive_cliques_that_disagree_by_more_than_a_double_holds(apa
     found = tree.marginals(potentials)
     for marginal, exact in zip(found, brute_force(potentials, tree.cliques), strict=True):
         assert np.allclose(marginal, exact, atol=1e-12)
+    with pytest.raises(Underflow):
+        tree._contraction.marginals([np.exp(left - left.max()), np.exp(right - right.max())])
+    for clique, answer in tree.answers_under(potentials).items():
+        assert np.allclose(answer, brute_force(potentials, (clique,))[0], atol=1e-12)
 
 
 def test_marginals_are_no_numbers_when_a_potential_is_none() -> None:
     tree = JunctionTree(DOMAIN, [("c0", "c1"), ("c1", "c2")])
     found = tree.marginals({("c0", "c1"): np.full((3, 2), np.nan)})
     assert all(np.isnan(marginal).all() for marginal in found)
+    answers = tree.answers_under({("c0", "c1"): np.full((3, 2), np.nan)})
+    assert all(np.isnan(answer).all() for answer in answers.values())
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,0 +1,54 @@
+"""Contraction of a junction tree's tables: its marginals, its size, and structural zeros."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms import contraction
+from mechanisms.contraction import Contraction, Underflow
+from mechanisms.inference import JunctionTree
+from mechanisms.junction_tree import junction_tree
+from tests.mechanisms.tables import domain_of
+from tests.mechanisms.test_inference import DOMAIN, brute_force, cliques_of_domain
+
+HUB = domain_of(8, *[6] * 6)
+
+
+@pytest.mark.parametrize("long", [1, 10**9])
+@settings(max_examples=30, deadline=None)
+@given(contained=cliques_of_domain, seed=st.integers(0, 2**32))
+def test_both_ways_to_multiply_give_the_marginals_of_the_whole_product(
+    long: int, contained: list[tuple[str, ...]], seed: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contraction, "_LONG", long)
+        tree = JunctionTree(DOMAIN, contained)
+        rng = np.random.default_rng(seed)
+        potentials = {q: rng.normal(0, 2, DOMAIN.sizes(q)) for q in contained}
+        found = tree.answers_under(potentials)
+    for clique, answer in found.items():
+        assert answer.shape == DOMAIN.sizes(clique)
+        assert np.allclose(answer, brute_force(potentials, (clique,))[0], atol=1e-12)
+
+
+def test_no_table_is_as_large_as_a_clique_of_many_pairs() -> None:
+    hub, *others = HUB.names
+    tree = JunctionTree(HUB, [*((hub, other) for other in others), tuple(others)])
+    (clique,) = tree.shapes
+    assert math.prod(clique) == 8 * 6**6
+    assert max(map(HUB.size, tree._contraction._columns)) == 6**6
+    assert tree._contraction.products <= 2 * math.prod(clique)
+
+
+def test_a_table_that_is_no_number_or_all_zero_is_refused() -> None:
+    pair = DOMAIN.names[:2]
+    cliques, parents = junction_tree(DOMAIN, [pair])
+    sizes = dict(zip(DOMAIN.names, DOMAIN.shape, strict=True))
+    one = Contraction(sizes, [pair], [cliques.index(pair)], cliques=cliques, parents=parents)
+    assert np.allclose(one.marginals([np.ones((3, 2))])[0], 1 / 6)
+    for table in (np.zeros((3, 2)), np.full((3, 2), np.nan), np.full((3, 2), np.inf)):
+        with pytest.raises(Underflow):
+            one.marginals([table])
