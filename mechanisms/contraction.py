@@ -222,7 +222,7 @@ class Contraction:
         left = [self._without(at, kept.union(*self._others(held, (at,)))) for at in held]
         while len(left) > 1:
             pairs = [(a, b) for i, a in enumerate(left) for b in left[:i]]
-            # The smallest result beside what it takes away, as greedy orders of contraction have it.
+            # Small tables first, so that a large one is multiplied once; and what takes columns away.
             first = min(pairs, key=lambda pair: self._cost(pair, left, kept))
             needed = kept.union(*self._others(left, first))
             columns = self._columns[first[0]], self._columns[first[1]]
@@ -232,11 +232,12 @@ class Contraction:
             left.append(self._without(made, needed))
         return left[0]
 
-    def _cost(self, pair: tuple[int, int], left: Iterable[int], kept: set[str]) -> tuple[int, int]:
+    def _cost(self, pair: tuple[int, int], left: Iterable[int], kept: set[str]) -> int:
+        """Returns the multiplications of a product, and the cells that it adds to those of its two tables."""
         a, b = (set(self._columns[at]) for at in pair)
         needed = kept.union(*self._others(left, pair))
-        found, before = _cells((a | b) & needed, self._sizes), self._cells(pair)
-        return found - before, _cells(a | b, self._sizes)
+        found = _cells((a | b) & needed, self._sizes)
+        return _cells(a | b, self._sizes) + found - self._cells(pair)
 
     def _cells(self, positions: Iterable[int]) -> int:
         return sum(_cells(self._columns[at], self._sizes) for at in positions)
