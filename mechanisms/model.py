@@ -250,9 +250,7 @@ class Model:
             wanted = set(clique)
             holders = [i for i, other in enumerate(sets) if wanted <= other]
             if holders:
-                i = min(holders, key=lambda i: self.marginals[i].size)
-                axes = tuple(a for a, name in enumerate(self.cliques[i]) if name not in clique)
-                yield np.asarray(self.marginals[i].sum(axis=axes))
+                yield pairs.marginal(min(holders, key=lambda i: self.marginals[i].size), clique)
             elif len(clique) == 2:
                 if first != clique[0]:
                     first, of_first = clique[0], pairs.of(clique[0])

@@ -70,7 +70,7 @@ class TreePairs:
             for j in self._links[i]:
                 if name not in self._cliques[j]:
                     shared = self._shared(i, j)
-                    table = self._summed(i, (name, *shared))
+                    table = self.marginal(i, (name, *shared))
                     waiting.append((i, j, shared, table.reshape(table.shape[0], -1)))
         while waiting:
             before, i, separator, table = waiting.pop()
@@ -102,7 +102,7 @@ class TreePairs:
         """Returns P(``fresh`` | ``kept``, ``summed``) in clique i: (cells of kept, of summed, of fresh)."""
         key = (i, kept + summed, fresh)
         if key not in self._conditionals:
-            joint = self._summed(i, kept + summed + fresh).reshape(
+            joint = self.marginal(i, kept + summed + fresh).reshape(
                 *(self._domain.size(names) for names in (kept, summed, fresh))
             )
             given = joint.sum(axis=2, keepdims=True)
@@ -119,18 +119,30 @@ class TreePairs:
             (i for i, clique in enumerate(self._cliques) if name in clique),
             key=lambda i: self._marginals[i].size,
         )
-        return self._summed(i, (name,))
+        return self.marginal(i, (name,))
 
     def _shared(self, i: int, j: int) -> Clique:
         return tuple(name for name in self._cliques[i] if name in self._cliques[j])
 
-    def _summed(self, i: int, names: Clique) -> Table:
-        """Returns the marginal of ``names``, with their axes in that order, from clique i."""
-        key = (i, names)
-        if key not in self._sums:
-            clique, marginal = self._cliques[i], self._marginals[i]
-            away = tuple(axis for axis, name in enumerate(clique) if name not in names)
-            kept = [name for name in clique if name in names]
-            summed = marginal.sum(axis=away)
-            self._sums[key] = np.asarray(summed.transpose([kept.index(name) for name in names]))
-        return self._sums[key]
+    def marginal(self, i: int, names: Clique) -> Table:
+        """Returns the marginal of ``names``, with their axes in that order, from clique i.
+
+        One column at a time is summed out, the one with the most cells first, and what is left is kept: all pairs of a
+        clique need its whole table three times.
+        """
+        clique = self._cliques[i]
+        kept = tuple(name for name in clique if name in names)
+        if len(kept) == len(clique):
+            table = self._marginals[i]
+        elif (i, kept) in self._sums:
+            table = self._sums[i, kept]
+        else:
+            last = min((name for name in clique if name not in kept), key=self._order)
+            before = tuple(name for name in clique if name in kept or name == last)
+            table = np.asarray(self.marginal(i, before).sum(axis=before.index(last)))
+            self._sums[i, kept] = table
+        return table if names == kept else table.transpose([kept.index(name) for name in names])
+
+    def _order(self, name: str) -> tuple[int, int]:
+        """Returns a number of a column; the column with the least one is summed out last."""
+        return self._domain.size((name,)), self._domain.index(name)

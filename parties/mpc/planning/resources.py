@@ -32,7 +32,7 @@ from mechanisms.remaining_error import remaining_error
 from mechanisms.resolving import usual_stand_in
 from mechanisms.sampling import public_generator
 from mechanisms.workload import Workload
-from parties.config import CELLS, MALICIOUS, NO_CHECK, Config
+from parties.config import CELLS, MALICIOUS, NO_CHECK, Config, RunSection
 from parties.mpc.estimation import LEAD, estimate_bytes
 from parties.mpc.inputs import form_for
 from parties.mpc.inputs.rows import counting_plan
@@ -141,8 +141,10 @@ MODEL_TABLES = 10
 PAYLOAD_BYTES_S = 70e6
 ANSWER_S_A_CELL = 130e-9
 OWNER_S, OWNER_S_A_CELL = 0.01, 100e-9
-ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 25e-6, 20e-9
+ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 25e-6, 2e-9
 """Seconds of one step of a fit, for each measured set of columns, and for each cell of the model."""
+MODEL_S_A_CELL = 300e-9
+"""Seconds a round for each cell of the model: its marginals, and its answers to all queries."""
 CANDIDATE_S = 3e-4
 """Seconds a round for each candidate: its size in the model, its answers, and its remaining error."""
 START_S = 3.0
@@ -150,9 +152,9 @@ BATCHES = 25
 """Number of batches if participants come one after the other: 100 of them took 12 to 26 batches."""
 BASIS = (
     "Memory was measured with 9 and 30 million cells and is within a fifth. Seconds are those of three servers on two "
-    "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 20 ns a cell of "
-    "the model and iteration) and may be twice as long or half, or otherwise where what is chosen makes the model grow "
-    "otherwise than most do."
+    "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 300 ns a cell "
+    "of the model and round, 2 ns a cell and iteration) and may be twice as long or half, or otherwise where what is "
+    "chosen makes the model grow otherwise than most do."
 )
 
 
@@ -440,18 +442,22 @@ def _seconds(
             seconds["share"] += 3 * counted.plan.proof_seconds(counted.rows) / 2
     answers = usual.cells * ANSWER_S_A_CELL + estimate_bytes(usual) / rate
     run, rounds = study.config.run, range(1, rounds_expected(plan) + 1)
-    steps = [run.iterations * (s.targets * ITERATION_S_A_TARGET) for s in growth[:-1]]
-    visits = [run.iterations * (s.cells * ITERATION_S_A_CELL) for s in growth[:-1]]
-    steps.append(run.final_iterations * growth[-1].targets * ITERATION_S_A_TARGET)
-    visits.append(run.final_iterations * growth[-1].cells * ITERATION_S_A_CELL)
     shares = [plan.spent_after(number) / plan.rho for number in rounds]
     grown = [_model_cells(study.workload, run.max_model_mb * share) for share in shares]
-    visited = run.iterations * sum(grown) + run.final_iterations * grown[-1]
     answers += len(study.workload.candidates) * CANDIDATE_S
-    each = (rounds_expected(plan) + 1) * answers + sum(steps)
-    seconds["estimate"] = each + sum(visits)
-    most_s = each + max(sum(visits), visited * ITERATION_S_A_CELL)
+    steps = run.iterations * sum(stage.targets for stage in growth[:-1])
+    steps += run.final_iterations * growth[-1].targets
+    each = (rounds_expected(plan) + 1) * answers + steps * ITERATION_S_A_TARGET
+    visits = _visits_s(run, [stage.cells for stage in growth])
+    seconds["estimate"] = each + visits
+    most_s = each + max(visits, _visits_s(run, [*grown, grown[-1]]))
     return most_s, {"setup": START_S, **seconds}
+
+
+def _visits_s(run: RunSection, cells: Sequence[float]) -> float:
+    """Seconds that fits spend on ``cells`` of the model, in each round and at the end."""
+    visited = run.iterations * sum(cells[:-1]) + run.final_iterations * cells[-1]
+    return visited * ITERATION_S_A_CELL + sum(cells) * MODEL_S_A_CELL
 
 
 @dataclass(frozen=True, slots=True)
