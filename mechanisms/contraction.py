@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -93,6 +94,7 @@ class _Product:
         cls,
         positions: tuple[int, int],
         columns: tuple[Columns, Columns],
+        *,
         needed: Collection[str],
         sizes: Mapping[str, int],
     ) -> _Product:
@@ -226,7 +228,7 @@ class Contraction:
             first = min(pairs, key=lambda pair: self._cost(pair, left, kept))
             needed = kept.union(*self._others(left, first))
             columns = self._columns[first[0]], self._columns[first[1]]
-            step = _Product.of(first, columns, needed, self._sizes)
+            step = _Product.of(first, columns, needed=needed, sizes=self._sizes)
             made = self._add(step, step.found.columns)
             left = [at for at in left if at not in first]
             left.append(self._without(made, needed))
@@ -260,17 +262,19 @@ class Contraction:
 
 
 def one_thread_a_product() -> AbstractContextManager[object]:
-    """Returns a context in which BLAS multiplies with one thread, in this process.
+    """Returns a context in which BLAS multiplies with one thread, in this process, where threadpoolctl is installed.
 
     Products here are small, and a host may have three servers: BLAS' own threads would wait for one another.
     """
-    limited: AbstractContextManager[object] = _blas().limit(limits=1, user_api="blas")
-    return limited
+    blas = _blas()
+    return nullcontext() if blas is None else blas.limit(limits=1, user_api="blas")
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    # Servers have it, and a data owner's installation does not, which imports this file.
+def _blas() -> ThreadpoolController | None:
+    # Servers have it, and a data owner's installation does not.
+    if find_spec("threadpoolctl") is None:
+        return None
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
