@@ -7,9 +7,9 @@ except its corner, which follows from the claim. A challenge, which left and rig
 not have, combines rows, columns and blocks. In the end one product of two masked elements is left.
 
 Secret: everything but the challenges, which the prover and right get to know. Leaks: none. Soundness: a false claim
-passes a step with probability at most 2 / p; README section 7 derives it. Source: Boneh, Boyle, Corrigan-Gibbs, Gilboa,
-Ishai (CRYPTO 2019), section 5; Boyle et al. (CCS 2019) for three parties. The whole matrix of inner products in place
-of a polynomial's values, and challenges of two independent vectors, are own.
+passes a step with probability at most 2 / p, or 2^-124 in fields of more bits; README section 7 derives it. Source:
+Boneh, Boyle, Corrigan-Gibbs, Gilboa, Ishai (CRYPTO 2019), section 5; Boyle et al. (CCS 2019) for three parties. The
+whole matrix of inner products in place of a polynomial's values, and challenges of two independent vectors, are own.
 """
 
 import hashlib
@@ -24,13 +24,16 @@ from numpy.typing import NDArray
 from protocols.context import Context
 from protocols.errors import CheckFailed
 from protocols.keystream import Keystream
-from protocols.mersenne import Field, Integers, Vector
+from protocols.mersenne import Field, Integers, Vector, ints_of
 from protocols.ring import R64, Ring, RingArray
 
 PROVER, RIGHT, LEFT = 0, 1, 2
 # Components whose keys two of them have: prover and left, prover and right, right and left.
 WITH_LEFT, WITH_RIGHT, CHALLENGES = 0, 1, 2
 
+CHALLENGE_BITS = 125
+"""Bits of a challenge in a field of more than so many."""
+_CHALLENGE_WORDS = 2
 _SEED_WORDS = 2
 _DIGEST_BYTES = 32
 _EXPANDED = b"syncret-challenge"
@@ -112,6 +115,18 @@ def uniform(stream: Keystream, field: Field, count: int) -> Integers:
     return field.uniform(read, count)
 
 
+def challenges(stream: Keystream, field: Field, count: int) -> Integers:
+    """Returns the stream's next ``count`` challenges (count,): of the field, or of 125 bits where it is a larger one.
+
+    Eight of those, each times a number of 128 bits, add up to four words.
+    """
+    if field.words <= _CHALLENGE_WORDS:
+        return uniform(stream, field, count)
+    words = stream.read(8 * _CHALLENGE_WORDS * count).view(np.uint64)
+    found = ints_of(words.reshape(count, _CHALLENGE_WORDS))
+    return np.asarray(found >> 64 * _CHALLENGE_WORDS - CHALLENGE_BITS)
+
+
 async def fold_claim(
     talk: Conversation,
     field: Field,
@@ -120,7 +135,7 @@ async def fold_claim(
     *,
     summed: int,
     claims: Sequence[int],
-    drawn: Callable[[Keystream, Field, int], Integers] = uniform,
+    drawn: Callable[[Keystream, Field, int], Integers] = challenges,
 ) -> tuple[Integers, Integers, int]:
     """Runs one step: claims about the sum of ``summed`` blocks' own products become one claim about combined blocks.
 

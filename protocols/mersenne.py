@@ -1,10 +1,10 @@
-"""Prime fields of 2^e - 1 elements: vectors of elements in words.
+"""Prime fields of 2^e - c elements, c small: vectors of elements in words.
 
 A vector is (n, words) in ``uint64``, the lowest word first, so that 64-bit words are vectors as they are; its elements
 stand for their residues and need not be reduced. Operations on vectors are compiled (``kernels``). A few elements, such
-as a matrix of inner products, are Python integers in object arrays. Proofs use three fields (``inner_proof``). Nothing
-here is secret or public by itself. Source: folding high bits back by 2^e = 1 is the usual reduction (Knuth, TAOCP 2,
-section 4.3.2).
+as a matrix of inner products, are Python integers in object arrays. Proofs use four fields (``inner_proof``). Nothing
+here is secret or public by itself. Source: folding high bits back by 2^e = c is the usual reduction (Knuth, TAOCP 2,
+section 4.3.2). Primes: two of Mersenne's; 2^255 - 19 (Bernstein, PKC 2006); 2^383 - 187 (Aranha et al., 2013).
 """
 
 from collections.abc import Callable, Sequence
@@ -42,14 +42,15 @@ def ints_of(words: Vector) -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The integers modulo the prime 2^exponent - 1."""
+    """The integers modulo the prime 2^exponent - offset."""
 
     exponent: int
+    offset: int = 1
 
     @property
     def modulus(self) -> int:
         """The prime."""
-        return (1 << self.exponent) - 1
+        return (1 << self.exponent) - self.offset
 
     @property
     def words(self) -> int:
@@ -76,8 +77,8 @@ class Field:
     def uniform(self, read: Callable[[int], Vector], count: int) -> Integers:
         """Draws uniform elements (count,) of a stream of uniform words, of which ``read(n)`` gives the next (n, words).
 
-        Of the 2^exponent numbers the prime itself is rejected, and the next number takes its place: two parties that
-        read the same stream get the same elements, and go on at the same place.
+        Of the 2^exponent numbers those from the prime on are rejected, and the next number takes its place: two parties
+        that read the same stream get the same elements, and go on at the same place.
         """
         found = self._below_prime(read(count))
         while lacking := count - len(found):
@@ -85,15 +86,13 @@ class Field:
         return ints_of(found)
 
     def _below_prime(self, words: Vector) -> Vector:
-        """Returns as many bits of each (n, words) as the prime has, without those that are the prime."""
-        top = np.uint64((1 << (self.exponent - _WORD_BITS * (self.words - 1))) - 1)
+        """Returns as many bits of each (n, words) as the prime has, without those that are the prime or above it."""
+        prime = words_of([self.modulus], self.words)[0]
         cut = words.copy()
-        cut[:, -1] &= top
-        prime = cut[:, -1] == top
-        if not prime.any():
-            return cut
-        prime &= (cut[:, :-1] == np.uint64(_LOW_WORD)).all(axis=1)
-        found: Vector = cut[~prime]
+        cut[:, -1] &= np.uint64((1 << (self.exponent - _WORD_BITS * (self.words - 1))) - 1)
+        # The prime's bits above the lowest word are all ones.
+        above = (cut[:, 1:] == prime[1:]).all(axis=1) & (cut[:, 0] >= prime[0])
+        found: Vector = cut[~above] if above.any() else cut
         return found
 
     def gram(self, left: Vector, right: Vector, blocks: int) -> Integers:
@@ -113,7 +112,10 @@ class Field:
         """
         from protocols.kernels import fold_blocks
 
-        return fold_blocks(self.from_ints(factors), vector, self.exponent)
+        # Short factors take fewer products.
+        bits = max(1, *(int(factor).bit_length() for factor in factors))
+        words = words_of(factors, -(-bits // _WORD_BITS))
+        return fold_blocks(words, vector, (self.exponent, self.offset))
 
 
-F61, F127, F521 = Field(61), Field(127), Field(521)
+F61, F127, F255, F383 = Field(61), Field(127), Field(255, 19), Field(383, 187)

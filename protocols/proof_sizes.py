@@ -10,13 +10,13 @@ receiver takes none but the right sizes. All values here are public. Source: REA
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from protocols.blocks import PROVED_AT_ONCE
 from protocols.galois import DEGREE
 from protocols.inner_proof import blocks_of, last_size
-from protocols.mersenne import F61, Field
+from protocols.mersenne import F61, F127, Field
 from protocols.row_plan import LIFT_CELLS, CountPlan
 from protocols.verify_bits import BLOCKS
 from protocols.verify_rings import SCHEMES
@@ -95,6 +95,28 @@ def _operand(node: int, entries: range, copy: int = 0) -> Operand:
     return Operand(node, copy, entries.start, len(entries))
 
 
+def _matrix(field: Field, claims: int, blocks: int) -> int:
+    return _WORD * field.words * claims * (blocks * blocks - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a prover's matrices, in any step, and of the elements that left shows in the end."""
+
+    matrices: frozenset[int]
+    last: frozenset[int]
+
+    @classmethod
+    def of(cls, claims: Mapping[Field, set[int]]) -> "Sizes":
+        """Returns the sizes of proofs in these fields, with so many claims each."""
+        found = {_matrix(F61, 1, blocks) for blocks in BLOCKS}
+        for field, several in claims.items():
+            # The last step has at least two elements a side, and one more that is random.
+            steps = blocks_of(field), *range(3, last_size(field) + 2)
+            found.update(_matrix(field, some, blocks) for some in several for blocks in steps)
+        return cls(frozenset(found), frozenset(_CHALLENGE * field.words for field in claims))
+
+
 def _claims() -> dict[Field, set[int]]:
     """Returns the numbers of claims that a step of each field may be about: several at the first alone."""
     found: dict[Field, set[int]] = {F61: {1}}
@@ -103,33 +125,20 @@ def _claims() -> dict[Field, set[int]]:
     return found
 
 
-def _matrix(field: Field, claims: int, blocks: int) -> int:
-    return _WORD * field.words * claims * (blocks * blocks - 1)
-
-
-MATRICES = frozenset(
-    [_matrix(F61, 1, blocks) for blocks in BLOCKS]
-    + [
-        _matrix(field, claims, blocks)
-        for field, several in _claims().items()
-        for claims in several
-        # The last step has at least two elements a side, and one more that is random.
-        for blocks in (blocks_of(field), *range(3, last_size(field) + 2))
-    ]
-)
-"""Sizes of a prover's matrices, in any step."""
+SIZES = Sizes.of(_claims())
+FORMER_SIZES = Sizes.of({F61: {1}, F127: {1, 2}, Field(521): {1}})
+"""Sizes in messages of versions before 20, which had one larger field for Z_2^64 and Z_2^128."""
 CARRIES = frozenset(
     _WORD * scheme.sums * -(-scheme.carry_bits(1 << bits) // 64)
     for scheme in SCHEMES.values()
     for bits in range(40)
 )
 """Sizes of the numbers W of a proof in a ring."""
-_LAST = {field: _CHALLENGE * field.words for field in _claims()}
-_TO_THE_ONE_BEFORE = {_CHALLENGE, _DIGEST, *_LAST.values()}
 
 
-def problem_of(told: Sequence[Told]) -> str | None:
+def problem_of(told: Sequence[Told], known: Sizes = SIZES) -> str | None:
     """Returns the problem in the sizes of the messages of parties 0, 1 and 2 in one check; None if there is none."""
+    to_the_one_before = {_CHALLENGE, _DIGEST, *known.last}
     sizes = [(list(each.before), list(each.next)) for each in told]
     for pid, (before, following) in enumerate(sizes):
         if min(len(before), len(following)) < 2 or (before[-1], following[-1]) != (_FINE, _FINE):
@@ -140,11 +149,11 @@ def problem_of(told: Sequence[Told]) -> str | None:
         return problem
     for pid, (before, _) in enumerate(sizes):
         for size in before[1:-1]:
-            if size not in _TO_THE_ONE_BEFORE:
+            if size not in to_the_one_before:
                 return f"server {pid} sent {size} bytes as a verifier; the protocol has no such message"
     heard = [Counter(before[1:-1]) for before, _ in sizes]
     proving = [following[1:-1] for _, following in sizes]
-    gates = {_gates(pid, heard, proving) for pid in range(3)}
+    gates = {_gates(pid, heard, proving, last=known.last) for pid in range(3)}
     if len(gates) > 1 or not gates <= {0, 3}:
         return "the servers' messages do not belong to one number of proofs"
     for pid, messages in enumerate(proving):
@@ -152,7 +161,7 @@ def problem_of(told: Sequence[Told]) -> str | None:
         challenges = heard[(pid + 1) % 3][_CHALLENGE] - max(gates) // 3
         in_rings = len(messages) - challenges
         carries = sum(size in CARRIES for size in messages)
-        other = [size for size in messages if size not in MATRICES | CARRIES]
+        other = [size for size in messages if size not in known.matrices | CARRIES]
         if carries < in_rings or len(other) > in_rings or any(size % _UNIT for size in other):
             return f"server {pid} sent {other} bytes as a prover, where matrices have other sizes"
     return None
@@ -198,16 +207,20 @@ def _folded(rows: int) -> list[int]:
     return sizes
 
 
-def _gates(pid: int, heard: Sequence[Counter[int]], proving: Sequence[Sequence[int]]) -> int:
+def _gates(
+    pid: int,
+    heard: Sequence[Counter[int]],
+    proving: Sequence[Sequence[int]],
+    *,
+    last: frozenset[int],
+) -> int:
     """Returns three times the number of each party's proofs of gates, by the parties' messages.
 
     Party p sends before it: a digest for each of its own proofs and, for each proof of the next one, its last element,
-    of 32 bytes in F127 and 144 in F521; as the one right of the party before, a challenge for each of its messages but
-    one a proof in a ring.
+    of 32 bytes in F127, 64 in F255 and 96 in F383; as the one right of the party before, a challenge for each of its
+    messages but one a proof in a ring.
     """
     after, prior = (pid + 1) % 3, (pid + 2) % 3
-    words = heard[pid][_DIGEST] + sum(
-        heard[pid][size] for size in set(_LAST.values()) - {_CHALLENGE, _DIGEST}
-    )
+    words = heard[pid][_DIGEST] + sum(heard[pid][size] for size in last - {_CHALLENGE, _DIGEST})
     challenges = heard[after][_CHALLENGE] + heard[prior][_CHALLENGE]
     return words + challenges - len(proving[pid]) - len(proving[after])

@@ -34,8 +34,8 @@ class Ring:
     dtype: np.dtype[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.bits not in (16, 32, 64, 128, 192):
-            raise ValueError(f"ring of {self.bits} bits: 16, 32, 64, 128 and 192 are supported")
+        if self.bits not in (16, 32, 64, 128):
+            raise ValueError(f"ring of {self.bits} bits: 16, 32, 64 and 128 are supported")
         wide, itemsize = self.bits > 64, self.bits // 8
         # Looked up for every operation, hence not properties.
         object.__setattr__(self, "wide", wide)
@@ -116,6 +116,4 @@ R16 = Ring("Z_2^16", 16)
 R32 = Ring("Z_2^32", 32)
 R64 = Ring("Z_2^64", 64)
 R128 = Ring("Z_2^128", 128)
-# Only computed in: an element would not fit the two words that a wide one has on the wire.
-R192 = Ring("Z_2^192", 192)
 BITS = Ring("bits", 64, boolean=True)

@@ -32,18 +32,29 @@ from protocols.inner_proof import (
     prove_inner_products,
 )
 from protocols.keystream import Keystream
-from protocols.mersenne import F127, F521, Field, Integers, Vector, ints_of, words_of
-from protocols.records import Record, Side, Structure, adjoint, shapes_of
-from protocols.ring import R16, R32, R64, R128, R192, Ring, RingArray, is_blank
+from protocols.mersenne import F127, F255, F383, Field, Integers, Vector, words_of
+from protocols.records import Record, Side, Structure, shapes_of
+from protocols.ring import R16, R32, R64, R128, Ring, RingArray, is_blank
 from protocols.shares import Origin
+from protocols.wide import (
+    Planes,
+    add,
+    inner_product,
+    mapped,
+    multiply,
+    planes_of,
+    subtract,
+    summed_to,
+    taken_back,
+    write,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Parameters of proofs of products in ``ring``: ``extra`` = s more bits, in ``wide``, ``sums``, in ``field``."""
+    """Parameters of proofs of products in ``ring``: ``extra`` = s more bits, ``sums``, in ``field``."""
 
     ring: Ring
-    wide: Ring
     quotients: Ring
     sums: int
     field: Field
@@ -58,13 +69,14 @@ class Scheme:
         """K, the bits of the modulus of the sums."""
         return self.ring.bits + self.extra
 
+    @property
+    def words(self) -> int:
+        """64-bit words of a number modulo 2^K, or of more bits where whole words wrap by themselves."""
+        return -(-self.bits // R64.bits)
+
     def carry_bits(self, terms: int) -> int:
         """Returns the bits of W: an inner product of ``terms``, of K and k bits, and two numbers to 2^K, over 2^K."""
         return self.ring.bits + terms.bit_length() + 2
-
-    def low(self, x: RingArray) -> RingArray:
-        """Reduces modulo 2^K, or more where machine words wrap by themselves: results are reduced in the end."""
-        return self.wide.reduce(x) if self.wide.wide else x
 
 
 # A sum misses an error with 2^-33 at s = 32, hence two of them; with 2^-65 at s = 64. The fields are above all sums:
@@ -72,10 +84,10 @@ class Scheme:
 SCHEMES = {
     scheme.ring: scheme
     for scheme in (
-        Scheme(R16, R64, R32, 2, F127),
-        Scheme(R32, R64, R32, 2, F127),
-        Scheme(R64, R128, R64, 1, F521),
-        Scheme(R128, R192, R64, 1, F521),
+        Scheme(R16, R32, 2, F127),
+        Scheme(R32, R32, 2, F127),
+        Scheme(R64, R64, 1, F255),
+        Scheme(R128, R64, 1, F383),
     )
 }
 
@@ -135,100 +147,106 @@ class RingProducts:
     def _all_terms(self) -> Iterator[_Term]:
         return (term for terms in self._terms for term in terms)
 
-    def _widened(self, x: RingArray) -> RingArray:
-        return x.astype(self.scheme.wide.dtype)
+    def _planes(self, x: RingArray) -> Planes:
+        return planes_of(self.scheme.ring, x)
 
-    def left_parts(self, side: Side) -> RingArray:
-        """Returns maps(x_i y_i) + r_i - z_i of every element, known to left and the prover: (elements,) modulo 2^K."""
-        wide, parts = self.scheme.wide, []
+    def _product(self, x: RingArray, y: RingArray) -> Planes:
+        return multiply(self._planes(x), self._planes(y), self.scheme.words)
+
+    def _zeros(self, shape: tuple[int, ...]) -> Planes:
+        return np.zeros((self.scheme.words, *shape), np.uint64)
+
+    def _widened(self, x: RingArray) -> Planes:
+        found = self._zeros(x.shape)
+        narrow = self._planes(x)
+        found[: len(narrow)] = narrow
+        return found
+
+    def left_parts(self, side: Side) -> Planes:
+        """Returns maps(x_i y_i) + r_i - z_i of every element, known to left and the prover: (words, elements)."""
+        parts = []
         for record in self._records:
             # r_i - z_i, then maps(x_i y_i) of each origin; a linear origin adds maps(x_i).
-            total = self._widened(side.of(record.masks_sh)) - side.of(record.z_sh)
+            total = self._widened(side.of(record.masks_sh))
+            subtract(total, self._planes(side.of(record.z_sh)))
             for origin in record.origins:
-                x = side.of(origin.left)
-                if origin.right is not None:
-                    y = side.of(origin.right)
-                    if is_blank(y):
-                        continue
-                    x = self.scheme.low(self._widened(x) * y) if not is_blank(x) else x
-                if not is_blank(x):
-                    total = total + _mapped(origin, wide, self._widened(x))
-            parts.append(self.scheme.low(total).reshape(-1))
-        return np.concatenate(parts)
+                x, y_sh = side.of(origin.left), origin.right
+                if is_blank(x) or (y_sh is not None and is_blank(side.of(y_sh))):
+                    continue
+                term = self._widened(x) if y_sh is None else self._product(x, side.of(y_sh))
+                add(total, _mapped(origin, term))
+            parts.append(total.reshape(len(total), -1))
+        return _side_by_side(parts)
 
-    def right_parts(self, side: Side) -> RingArray:
-        """Returns -r_{i+1} of every element, known to right and the prover: (elements,) modulo 2^K."""
-        masks = [self._widened(side.of(r.masks_sh)).reshape(-1) for r in self._records]
-        return self.scheme.low(-np.concatenate(masks))
+    def right_parts(self, side: Side) -> Planes:
+        """Returns -r_{i+1} of every element, known to right and the prover: (words, elements)."""
+        found, at = self._zeros((self.elements,)), 0
+        for record in self._records:
+            masks = self._planes(side.of(record.masks_sh))
+            here = self._zeros(masks.shape[1:])
+            subtract(here, masks)
+            found[:, at : at + record.z_sh.size] = here.reshape(len(here), -1)
+            at += record.z_sh.size
+        return found
 
-    def cross_parts(self) -> RingArray:
-        """Returns maps(x_i y_{i+1} + x_{i+1} y_i) of every element, known to the prover: (elements,) modulo 2^K."""
-        wide, parts = self.scheme.wide, []
+    def cross_parts(self) -> Planes:
+        """Returns maps(x_i y_{i+1} + x_{i+1} y_i) of every element, known to the prover: (words, elements)."""
+        parts = []
         for record, terms in zip(self._records, self._terms, strict=True):
-            total = wide.zeros(record.z_sh.shape)
+            total = self._zeros(record.z_sh.shape)
             for term in terms:
-                x, y = term.factors(Side.OWN, Side.NEXT)
-                whole = self.scheme.low(self._widened(x) * y)
-                total = total + _mapped(term.origin, wide, whole)
-            parts.append(self.scheme.low(total).reshape(-1))
-        return np.concatenate(parts)
+                whole = self._product(*term.factors(Side.OWN, Side.NEXT))
+                add(total, _mapped(term.origin, whole))
+            parts.append(total.reshape(len(total), -1))
+        return _side_by_side(parts)
 
-    def left_vector(self, side: Side, coefficients: Sequence[RingArray]) -> Vector:
+    def left_vector(self, side: Side, coefficients: Sequence[Planes]) -> Vector:
         """Returns for each term c^ x_i or c^ y_i, modulo 2^K, of each sum: (sums terms, words)."""
-        wide, low = self.scheme.wide, self.scheme.low
-        found = wide.zeros((len(coefficients), self.terms))
+        words = self.scheme.words
+        found = np.zeros((len(coefficients), self.terms, words), np.uint64)
         start = at = 0
         for record, terms in zip(self._records, self._terms, strict=True):
             stop, shape = start + record.z_sh.size, record.z_sh.shape
             for term in terms:
-                x = self._widened(term.factors(side, side)[0])
+                x = self._planes(term.factors(side, side)[0])
                 here = slice(at, at + term.size)
                 at = here.stop
                 for row, c in zip(found, coefficients, strict=True):
                     # c^ = the coefficients, taken back through the maps by their adjoints; broadcast axes of right's
                     # factor are summed.
-                    taken = _taken_back(term.origin, wide, c[start:stop].reshape(shape))
-                    row[here] = low(_summed_to(low(taken * x), term.shape)).reshape(-1)
+                    taken = _taken_back(term.origin, c[:, start:stop].reshape(words, *shape))
+                    write(row[here], summed_to(multiply(taken, x, words), term.shape))
             start = stop
-        if wide.wide:
-            return words_of(found, self.scheme.bits // R64.bits)
-        found &= np.uint64((1 << self.scheme.bits) - 1)
-        return found.reshape(-1, 1)
+        if unused := R64.bits * words - self.scheme.bits:
+            found[:, :, -1] &= ~np.uint64(0) >> np.uint64(unused)
+        return found.reshape(-1, words)
 
     def right_vector(self, side: Side) -> Vector:
         """Returns y_{i+1} or x_{i+1} of each term: (terms, words)."""
-        ring = self.scheme.ring
-        found = ring.zeros((self.terms,))
+        found = np.zeros((self.terms, -(-self.scheme.ring.bits // R64.bits)), np.uint64)
         at = 0
         for term in self._all_terms():
-            found[at : at + term.size] = term.factors(side, side)[1].reshape(-1)
+            write(found[at : at + term.size], self._planes(term.factors(side, side)[1]))
             at += term.size
-        if ring.wide:
-            return words_of(found, ring.bits // R64.bits)
-        return found.astype(np.uint64).reshape(-1, 1)
+        return found
 
-    def coefficients(self, stream: Keystream) -> list[RingArray]:
-        """Draws the stream's next coefficients modulo 2^K of every element (elements,), for each sum."""
-        wide, size = self.scheme.wide, self.scheme.wide.bits // 8
-        drawn = []
-        for _ in range(self.scheme.sums):
-            raw = stream.read(size * self.elements)
-            if wide.wide:
-                row = ints_of(raw.view(np.uint64).reshape(self.elements, -1))
-            else:
-                row = self.scheme.low(raw.view(np.uint64))
-            drawn.append(row)
-        return drawn
+    def coefficients(self, stream: Keystream) -> list[Planes]:
+        """Draws the stream's next coefficients modulo 2^K of every element (words, elements), for each sum."""
+        words = self.scheme.words
+        return [
+            stream.read(8 * words * self.elements).view(np.uint64).reshape(words, -1)
+            for _ in range(self.scheme.sums)
+        ]
 
-    def known_sums(
-        self, coefficients: Sequence[RingArray], parts: RingArray, q: RingArray
-    ) -> list[int]:
+    def known_sums(self, coefficients: Sequence[Planes], parts: Planes, q: RingArray) -> list[int]:
         """Returns the sums of c (part - 2^k q) modulo 2^K: F of left, and G of right."""
-        low = self.scheme.low
-        # 2^k times this verifier's share of q; the shares' sum is q modulo 2^s, so 2^k q is right modulo 2^K.
-        shifted = self._widened(q) << self.scheme.ring.bits
-        rest = low(parts - shifted)
-        return [int(c @ rest) % (1 << self.scheme.bits) for c in coefficients]
+        # This verifier's share of q; the shares' sum is q modulo 2^s, so 2^k q is right modulo 2^K.
+        shared = planes_of(self.scheme.quotients, q)
+        return [
+            (inner_product(c, parts) - (inner_product(c, shared) << self.scheme.ring.bits))
+            % (1 << self.scheme.bits)
+            for c in coefficients
+        ]
 
 
 def padded_terms(ring: Ring, terms: int) -> int:
@@ -237,27 +255,24 @@ def padded_terms(ring: Ring, terms: int) -> int:
     return -(-max(1, terms) // blocks) * blocks
 
 
-def _mapped(origin: Origin, ring: Ring, term: RingArray) -> RingArray:
+def _side_by_side(parts: Sequence[Planes]) -> Planes:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _mapped(origin: Origin, term: Planes) -> Planes:
     for step in origin.maps:
-        term = step(ring, term)
+        term = mapped(step, term)
     return term
 
 
-def _taken_back(origin: Origin, ring: Ring, c: RingArray) -> RingArray:
+def _taken_back(origin: Origin, c: Planes) -> Planes:
     """Returns the coefficients of an origin's results as those of the arguments of its maps."""
     shape = origin.left.shape
     if origin.right is not None:
         shape = np.broadcast_shapes(shape, origin.right.shape)
     for step, before in reversed(shapes_of(origin)):
-        c = adjoint(step, ring, before, c)
-    return np.broadcast_to(c, shape)
-
-
-def _summed_to(term: RingArray, shape: tuple[int, ...]) -> RingArray:
-    """Sums over the axes that broadcasting to ``term`` added or stretched."""
-    extra = term.ndim - len(shape)
-    axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n < term.shape[extra + i]))
-    return term.sum(axis=axes).reshape(shape) if axes else term
+        c = taken_back(step, before, c)
+    return np.broadcast_to(c, (len(c), *shape))
 
 
 async def prove_ring_products(ctx: Context, products: RingProducts) -> None:
@@ -265,7 +280,7 @@ async def prove_ring_products(ctx: Context, products: RingProducts) -> None:
 
     Leaks: none.
     Rounds: 3 and those of ``prove_inner_products``.
-    Communication: ``costs.verify_rings``: s bits an element by role 0, and some 12 to 40 KB.
+    Communication: ``costs.verify_rings``: s bits an element by role 0, and some 5 to 30 KB.
     Raises: CheckFailed where a value or a part of its proof is wrong; ChannelError, ProtocolViolation.
     Source: README section 7.
     """
@@ -290,7 +305,7 @@ async def prove_ring_products(ctx: Context, products: RingProducts) -> None:
 
 
 async def _share_quotients(
-    talk: Conversation, products: RingProducts, known: Sequence[RingArray | None]
+    talk: Conversation, products: RingProducts, known: Sequence[Planes | None]
 ) -> list[RingArray | None]:
     """Returns left's and right's shares of q, where this party has them."""
     ring, count = products.scheme.quotients, products.elements
@@ -299,8 +314,11 @@ async def _share_quotients(
     left, right = known
     if mask is not None and left is not None and right is not None:
         # S of the module's description, modulo 2^K; q = S / 2^k, since S is 0 modulo 2^k.
-        s = products.scheme.low(left + right + products.cross_parts())
-        q = (s >> products.scheme.ring.bits).astype(ring.dtype)
+        s = products.cross_parts()
+        add(s, left)
+        add(s, right)
+        word, shift = divmod(products.scheme.ring.bits, R64.bits)
+        q = (s[word] >> np.uint64(shift)).astype(ring.dtype)
         rest = ring.sub(q, mask)
         await talk.tell(ring.to_wire(rest), size)
         return [mask, rest]

@@ -3,12 +3,14 @@
 import functools
 import importlib.metadata
 
-WIRE_VERSION = 19
+WIRE_VERSION = 20
 """Version of the servers' messages in a run. Raised whenever the order or form of messages changes, or the servers' use
 of an opened value.
 """
-AUDITED_WIRES = (16, 17, 18, WIRE_VERSION)
-"""Versions of messages that an audit reads. Runs of 16 to 18 differ where noisy counts chose a column's cells."""
+AUDITED_WIRES = (16, 17, 18, 19, WIRE_VERSION)
+"""Versions of messages that an audit reads. Runs of 16 to 18 differ where noisy counts chose a column's cells, those of
+16 to 19 in the sizes of proofs of products in Z_2^64.
+"""
 
 INGEST_VERSION = 2
 """Version of the HTTPS messages of owners to servers, and of servers that forward uploads; version 1 was not sent."""

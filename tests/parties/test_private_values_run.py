@@ -176,7 +176,7 @@ def test_audit_catches_a_category_that_the_counts_do_not_show(
     assert "model" in failed(audit_folder(forger.run))
 
 
-@pytest.mark.parametrize("wire", AUDITED_WIRES[:-1])
+@pytest.mark.parametrize("wire", [wire for wire in AUDITED_WIRES if wire < 19])
 def test_audit_accuses_no_server_of_a_version_that_chose_other_cells(
     wire: int, finished: Finished, tmp_path: Path, certificates: Certificates
 ) -> None:

@@ -5,9 +5,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.mersenne import F61, F127, F521, Field, ints_of, words_of
+from protocols.mersenne import F61, F127, F255, F383, Field, ints_of, words_of
 
-FIELDS = [F61, F127, F521]
+FIELDS = [F61, F127, F255, F383]
+
+
+def is_prime(number: int) -> bool:
+    """Miller and Rabin's test, wrong for a composite number at most once in 4^40."""
+    odd, twos = number - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for seed in range(40):
+        raw = np.random.default_rng(seed).bytes(number.bit_length() // 8 + 8)
+        power = pow(2 + int.from_bytes(raw, "little") % (number - 3), odd, number)
+        seen = [power, *(power := power * power % number for _ in range(twos - 1))]
+        if seen[0] != 1 and number - 1 not in seen:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-{field.offset}")
+def test_modulus_is_the_prime_that_it_is_said_to_be(field: Field) -> None:
+    assert is_prime(field.modulus)
+    assert not is_prime(field.modulus - 2)
+
+
+def test_primality_is_that_of_known_numbers() -> None:
+    # 561 fools Fermat's test, 3215031751 that of Miller and Rabin for the bases 2, 3, 5 and 7.
+    known = {7: True, 561: False, 3_215_031_751: False, (1 << 89) - 1: True, (1 << 83) - 1: False}
+    assert {number: is_prime(number) for number in known} == known
 
 
 @settings(max_examples=50, deadline=None)
@@ -20,7 +46,7 @@ def test_words_are_those_of_the_integers(data: st.DataObject) -> None:
     assert ints_of(words).tolist() == values
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-1")
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-{field.offset}")
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_elements_on_the_wire_and_in_vectors_are_their_residues(
@@ -51,43 +77,46 @@ class Words:
         return found
 
 
-@pytest.mark.parametrize("exponent", [2, 3, 5, 7])
-def test_every_element_of_a_small_field_is_drawn_equally_often(exponent: int) -> None:
+@pytest.mark.parametrize(
+    "field", [Field(2), Field(3), Field(5), Field(7), Field(4, 3), Field(6, 5)]
+)
+def test_every_element_of_a_small_field_is_drawn_equally_often(field: Field) -> None:
     """All numbers of so many bits once each, in any order and under any bits above."""
-    field, rng = Field(exponent), np.random.default_rng(exponent)
+    size, rng = 1 << field.exponent, np.random.default_rng(field.exponent)
     for _ in range(20):
-        numbers = rng.permutation(1 << exponent).astype(np.uint64)
-        above = rng.integers(0, 1 << (64 - exponent), numbers.size, np.uint64)
-        words = (numbers | above << np.uint64(exponent)).reshape(-1, 1)
+        numbers = rng.permutation(size).astype(np.uint64)
+        above = rng.integers(0, 1 << (64 - field.exponent), numbers.size, np.uint64)
+        words = (numbers | above << np.uint64(field.exponent)).reshape(-1, 1)
         drawn = field.uniform(Words(words), field.modulus)
         assert sorted(drawn) == list(range(field.modulus))
-        assert drawn.tolist() == [n for n in numbers.tolist() if n != field.modulus]
-        # The control: reduced modulo the prime, 0 comes twice.
-        assert sorted(field.to_ints(numbers.reshape(-1, 1))) == [0, *range(field.modulus)]
+        assert drawn.tolist() == [n for n in numbers.tolist() if n < field.modulus]
+        # The control: reduced modulo the prime, the first numbers come twice.
+        twice = [*range(field.offset), *range(field.modulus)]
+        assert sorted(field.to_ints(numbers.reshape(-1, 1))) == sorted(twice)
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-1")
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-{field.offset}")
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_word_that_is_the_prime_is_left_out_by_all_who_read_it(
     field: Field, data: st.DataObject
 ) -> None:
     """Also in the place of one that was left out; nothing that follows is left out or read twice."""
-    p = field.modulus
-    numbers = data.draw(st.lists(st.sampled_from([p, p, 0, 1, p - 1, p >> 1]), max_size=30))
-    count = sum(number != p for number in numbers)
+    p, most = field.modulus, (1 << field.exponent) - 1
+    numbers = data.draw(st.lists(st.sampled_from([p, most, 0, 1, p - 1, p >> 1]), max_size=30))
+    count = sum(number < p for number in numbers)
     rest, spare = list(range(2, 12)), 64 * field.words - field.exponent
     # Bits beyond an element's are any.
     high = [i % (1 << min(spare, 3)) for i in range(len(numbers) + len(rest))]
     raw = [n | h << field.exponent for n, h in zip([*numbers, *rest], high, strict=True)]
     stream = Words(words_of(raw, field.words))
-    assert field.uniform(stream, count + 1).tolist() == [*(n for n in numbers if n != p), 2]
+    assert field.uniform(stream, count + 1).tolist() == [*(n for n in numbers if n < p), 2]
     assert stream.read == len(numbers) + 1
     assert field.uniform(stream, 3).tolist() == [3, 4, 5]
     assert field.uniform(stream, 0).tolist() == []
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-1")
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-{field.offset}")
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_inner_products_and_folds_are_those_of_integers(field: Field, data: st.DataObject) -> None:
@@ -104,13 +133,27 @@ def test_inner_products_and_folds_are_those_of_integers(field: Field, data: st.D
     cut_left, cut_right = left.reshape(-1, columns), right.reshape(-1, columns)
     assert np.array_equal(field.gram(u, v, blocks), cut_left @ cut_right.T)
 
-    top = field.modulus - 1
+    top = data.draw(st.sampled_from([field.modulus - 1, min(field.modulus, 1 << 125) - 1]))
     some = st.one_of(st.sampled_from([0, 1, top]), st.integers(0, top))
     factors = np.array(data.draw(st.lists(some, min_size=blocks, max_size=blocks)), object)
     folded = field.fold(factors, v)
     assert folded.shape == (columns, field.words)
-    assert max(ints_of(folded)) <= field.modulus
+    assert max(ints_of(folded)) < 1 << field.exponent
     assert np.array_equal(field.to_ints(folded), factors @ cut_right % field.modulus)
+
+
+EDGES = [0, 1, -1, 2, -2]
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"2^{field.exponent}-{field.offset}")
+def test_numbers_about_multiples_of_the_prime_are_reduced(field: Field) -> None:
+    """Times 1: what is left is the reduction alone, with the longest carries."""
+    p, bits = field.modulus, 64 * 9
+    about = [0, p, 2 * p, 1 << field.exponent, field.offset << field.exponent, 1 << bits, p * p]
+    values = [(x + edge) % (1 << bits) for x in about for edge in EDGES]
+    folded = field.fold(np.array([1], object), words_of(values, 9))
+    assert max(ints_of(folded)) < 1 << field.exponent
+    assert field.to_ints(folded).tolist() == [value % p for value in values]
 
 
 def test_inner_products_of_more_than_is_done_at_a_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 from protocols import base, costs
 from protocols.context import Context
 from protocols.derived import bits_to_ring
-from protocols.proof_sizes import CARRIES, MATRICES, Told, most_gates, problem_of
+from protocols.proof_sizes import CARRIES, FORMER_SIZES, SIZES, Told, most_gates, problem_of
 from protocols.ring import BITS, R32, R64, R128
 from protocols.verify import ProductVerifier
 from protocols.verify_bits import blocks_for, folded_terms
@@ -34,6 +34,11 @@ async def rings(ctx: Context) -> None:
         await base.multiply(ctx, x_sh, x_sh)
 
 
+async def ring_of_words(ctx: Context) -> None:
+    x_sh = base.random(ctx, R64, (50,))
+    await base.multiply(ctx, x_sh, x_sh)
+
+
 async def both(ctx: Context) -> None:
     await gates(ctx)
     await bits_to_ring(ctx, base.random(ctx, BITS, (70, 1)), 70, R32)
@@ -52,6 +57,7 @@ PROGRAMS = {
     "gates": gates,
     "few gates": few_gates,
     "rings": rings,
+    "ring of words": ring_of_words,
     "both": both,
     "tables": tables,
     "tables and rings": tables_and_rings,
@@ -84,6 +90,26 @@ def test_sizes_of_a_check_are_those_of_the_formulas(name: str) -> None:
     assert problem_of(sizes(name)) is None
 
 
+def test_sizes_of_elements_of_a_former_field_are_those_of_former_messages_alone() -> None:
+    """Its elements had nine words, and its steps as many blocks as those of a field of four."""
+    now, former = 4, 9
+    last = {16 * now: 16 * former}
+    told = []
+    for each in sizes("ring of words"):
+        matrices = {size: size // now * former for size in each.next if size in SIZES.matrices}
+        assert last.keys() <= set(each.before)
+        assert len(matrices) > 1
+        told.append(
+            Told(
+                [last.get(size, size) for size in each.before],
+                [matrices.get(size, size) for size in each.next],
+            )
+        )
+    assert problem_of(told, FORMER_SIZES) is None
+    assert problem_of(told) is not None
+    assert problem_of(sizes("ring of words"), FORMER_SIZES) is not None
+
+
 @pytest.mark.parametrize("words", [1, 24, 25, 384, 385, 2048, 2049, 24 * 4 * 16, 24 * 4 * 16 + 64])
 def test_most_gates_are_as_many_as_were_proved_and_16_times_as_many_at_most(words: int) -> None:
     told = Told((), (96, *matrices(words), 1))
@@ -112,7 +138,7 @@ def test_a_message_of_another_size_is_found(name: str, more: int) -> None:
         for to_next in (False, True):
             said = list(told[pid].next if to_next else told[pid].before)
             for number, size in enumerate(said):
-                inner, known = 0 < number < len(said) - 1, MATRICES | CARRIES
+                inner, known = 0 < number < len(said) - 1, SIZES.matrices | CARRIES
                 may_be = size not in known or size + more in known
                 if to_next and inner and more % 4 == 0 and may_be:
                     continue
@@ -141,5 +167,5 @@ def test_a_message_more_or_less_is_found(name: str) -> None:
 
 
 def test_carries_are_no_matrices() -> None:
-    assert not MATRICES & CARRIES
-    assert all(np.array(sorted(MATRICES)) % 8 == 0)
+    assert not (SIZES.matrices | FORMER_SIZES.matrices) & CARRIES
+    assert all(np.array(sorted(SIZES.matrices)) % 8 == 0)

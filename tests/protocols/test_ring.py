@@ -48,7 +48,7 @@ def test_wire_round_trips_any_shape(ring: Ring, shape: tuple[int, ...]) -> None:
 
 
 def test_ring_rejects_other_widths() -> None:
-    with pytest.raises(ValueError, match="64, 128 and 192"):
+    with pytest.raises(ValueError, match="32, 64 and 128"):
         Ring("odd", 48)
 
 

@@ -10,8 +10,9 @@ from protocols import base, boolean, costs, verify, verify_rings
 from protocols.blocks import in_blocks
 from protocols.context import Context
 from protocols.errors import CheckFailed
-from protocols.inner_proof import LEFT, PROVER, Conversation
-from protocols.mersenne import F61
+from protocols.inner_proof import CHALLENGE_BITS, LEFT, PROVER, Conversation, challenges, uniform
+from protocols.keystream import Keystream
+from protocols.mersenne import F61, F127, F255, F383, Field
 from protocols.records import Record, Side, Structure
 from protocols.ring import BITS, R16, R32, R64, R128, Ring
 from protocols.shares import Additive, Arranged, Scaled, Share, joined, product
@@ -428,6 +429,23 @@ def test_view_of_proofs_without_masks_is_rejected(monkeypatch: pytest.MonkeyPatc
     rows = np.array([proof_messages(1, variant) for variant in range(RUNS)])
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert find_leak(bits[:, np.arange(bits.shape[1]) % 64 < F61.exponent])
+
+
+@pytest.mark.parametrize("field", [F61, F127, F255, F383])
+def test_challenges_are_short_in_large_fields_and_of_the_field_in_others(field: Field) -> None:
+    def stream() -> Keystream:
+        return Keystream(bytes(16), b"test")
+
+    drawn, other = stream(), stream()
+    found = challenges(drawn, field, 500)
+    if field in (F61, F127):
+        assert np.array_equal(found, uniform(other, field, 500))
+    else:
+        raw = other.read(500 * 16).tobytes()
+        wanted = [int.from_bytes(raw[16 * i :][:16], "little") >> 3 for i in range(500)]
+        assert found.tolist() == wanted
+        assert CHALLENGE_BITS - 5 < max(found).bit_length() <= CHALLENGE_BITS
+    assert np.array_equal(drawn.read(8), other.read(8))
 
 
 @pytest.mark.parametrize("rejects", ["both", "the prover alone"])

@@ -25,7 +25,7 @@ from parties.mpc.steps import (
     SELECT_VERIFY,
     MessageFacts,
 )
-from protocols.proof_sizes import Tables, Told, most_gates, tables_of
+from protocols.proof_sizes import FORMER_SIZES, SIZES, Tables, Told, most_gates, tables_of
 from protocols.proof_sizes import problem_of as sizes_of_proofs
 from protocols.steps import (
     CHOICE,
@@ -41,6 +41,8 @@ from protocols.steps import (
 
 _BY_NAME = {step.name: step for step in OF_PROOFS}
 _LAST_WORD_BYTES = 1
+_FIELDS_SINCE = 20
+"""Version of messages since which proofs in Z_2^64 and Z_2^128 have the fields that they have now."""
 
 
 _PROVED_IN: tuple[tuple[Sequence[Step[Never]], Sequence[Step[MessageFacts]]], ...] = (
@@ -73,7 +75,9 @@ def sizes_problem(attempts: Sequence[TranscriptAttempt], step: str, number: int)
     if len({len(found) for found in checks}) > 1:
         return "the servers took part in different numbers of checks"
     sizes = sorted(zip(attempts, checks, strict=True), key=lambda item: item[0].pid)
-    return next(filter(None, map(sizes_of_proofs, zip(*(c for _, c in sizes), strict=True))), None)
+    known = FORMER_SIZES if attempts[0].opening.number("wire") < _FIELDS_SINCE else SIZES
+    each = zip(*(c for _, c in sizes), strict=True)
+    return next(filter(None, (sizes_of_proofs(one, known) for one in each)), None)
 
 
 def counted_problem(
