@@ -43,6 +43,14 @@ def sign_tables(factors: Integers, field: Field) -> NDArray[np.uint64]:
     return (np.stack(sums) % field.modulus).astype(np.uint64)
 
 
+def digit_tables(factors: Integers) -> NDArray[np.uint64]:
+    """Returns, as ``sign_tables``, the sums of the factors that have ones: (bytes, 256), for ``drawn_digits`` alone.
+
+    They are exact, and digits stay apart.
+    """
+    return np.stack([_subsets(group) for group in factors.reshape(-1, _BYTE)]).astype(np.uint64)
+
+
 def _subsets(numbers: Integers) -> Integers:
     """Returns the sums of all subsets: (2^n,)."""
     sums = np.zeros(1, object)
