@@ -200,7 +200,9 @@ class Gates:
         if self._compiled:
             found = np.zeros((_SECOND, _SECOND), np.uint64)
             both = self._arrays(Side.OWN, True), self._arrays(Side.NEXT, False)
-            _gates.multiply(*both, self._quarter, digit_tables(alpha), digit_tables(beta), found)
+            _gates.multiply(
+                *both, self._quarter, digit_tables(alpha, F61), digit_tables(beta, F61), found
+            )
             return found.astype(object)
         from protocols.kernels import sum_products
 
