@@ -19,6 +19,7 @@ for the population count Mula, Kurz and Lemire (2018). */
 #define OCTETS 8
 #define TILE 512 /* Words of a quarter at a time. */
 #define TILED (QUARTERS * TILE)
+#define PLACES (TILE + 8) /* From a quarter to the next: not a power of two, or all would be in one set of the cache. */
 
 typedef uint64_t Loose __attribute__((aligned(1), may_alias)); /* Messages may lie anywhere. */
 
@@ -37,7 +38,7 @@ typedef struct {
 } Gates;
 
 typedef struct {
-    uint64_t x[TILED], y[TILED], last[TILED];
+    uint64_t x[QUARTERS * PLACES], y[QUARTERS * PLACES], last[QUARTERS * PLACES];
 } Tile;
 
 #if defined(__x86_64__) && defined(__SIZEOF_INT128__)
@@ -96,7 +97,7 @@ static void load_quarters(const Gates *gates, Py_ssize_t from[QUARTERS], Py_ssiz
                           Py_ssize_t count, Tile *tile)
 {
     for (int number = 0; number < QUARTERS; number++)
-        from[number] = copied(gates, from[number], number * quarter + start, count, tile, number * TILE);
+        from[number] = copied(gates, from[number], number * quarter + start, count, tile, number * PLACES);
 }
 
 /* Pairs of blocks: population counts. */
@@ -260,7 +261,7 @@ FAST static void fold_all(const Gates *gates, Py_ssize_t quarter, const uint64_t
         for (Py_ssize_t column = 0; column < count; column++) {
             Wide total = 0;
             for (int number = 0; number < QUARTERS; number++) {
-                sums_of(tile, number * TILE + column, gates->left, tables, sums);
+                sums_of(tile, number * PLACES + column, gates->left, tables, sums);
                 /* 16 products of numbers below 2^61 + 8 are far below 2^128. */
                 for (int kind = 0; kind < KINDS; kind++)
                     total += (Wide)((sums[kind] & P) + (sums[kind] >> 61)) * weights[number * KINDS + kind];
@@ -279,13 +280,13 @@ FAST static void fold_all(const Gates *gates, Py_ssize_t quarter, const uint64_t
 #define COLUMNS 32
 
 typedef struct {
-    double left[TERMS][COLUMNS][ROWS], right[TERMS][COLUMNS][ROWS], sums[TERMS][ROWS][ROWS];
+    double left[TERMS][COLUMNS + 1][ROWS], right[TERMS][COLUMNS + 1][ROWS], sums[TERMS][ROWS][ROWS];
     Tile tiles[2];
 } Multiplying;
 
 /* Writes the terms of columns' sums. `tables` have the sums of the factors whose bits are ones, which are negative. */
 FAST static void spread(const Tile *tile, Py_ssize_t start, Py_ssize_t count, int left, const uint64_t *tables,
-                        double to[TERMS][COLUMNS][ROWS])
+                        double to[TERMS][COLUMNS + 1][ROWS])
 {
     const uint64_t low = (UINT64_C(1) << APART) - 1, all = looked_up(tables, ~UINT64_C(0));
     const Vector mask = _mm256_set1_epi64x((long long)low), exponent = _mm256_set1_epi64x(0x4330000000000000);
@@ -294,7 +295,7 @@ FAST static void spread(const Tile *tile, Py_ssize_t start, Py_ssize_t count, in
         for (int number = 0; number < QUARTERS; number++) {
             uint64_t sums[KINDS];
             Reals digits[DIGITS];
-            sums_of(tile, number * TILE + start + column, left, tables, sums);
+            sums_of(tile, number * PLACES + start + column, left, tables, sums);
             const Vector of = _mm256_loadu_si256((const Vector *)sums);
             for (int digit = 0; digit < DIGITS; digit++) {
                 const Vector part = _mm256_and_si256(_mm256_srli_epi64(of, APART * digit), mask);
