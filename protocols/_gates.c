@@ -131,7 +131,7 @@ FAST static void transpose(Vector rows[WORD][VECTORS], int at)
     }
 }
 
-/* Takes a group's words from `start` on. Which word is in which lane does not matter, as it is the same on both sides. */
+/* Takes a group's words from `start` on. Any word may be in any lane, as long as it is the same one on both sides. */
 FAST static void take(Counting *room, Py_ssize_t start)
 {
     for (int plane = 0; plane < 6; plane++) {
@@ -340,7 +340,8 @@ static void add_sums(Multiplying *room, uint64_t *found)
         __int128 of[TERMS];
         for (int term = 0; term < TERMS; term++)
             of[term] = (int64_t)room->sums[term][at / ROWS][at % ROWS];
-        const __int128 first = of[3] - of[0] - of[1], second = of[4] - of[0] - of[2] + of[1], third = of[5] - of[1] - of[2];
+        const __int128 first = of[3] - of[0] - of[1], third = of[5] - of[1] - of[2];
+        const __int128 second = of[4] - of[0] - of[2] + of[1];
         /* 2^63 is 4 and 2^84 is 2^23 modulo p. A multiple of p that is larger than all of it makes it positive. */
         const __int128 total = of[0] + 4 * third + first * (1 << APART) + of[2] * (1 << 23)
                                + second * ((int64_t)1 << 2 * APART) + ((__int128)P << 56);
@@ -386,7 +387,8 @@ static const Loose *words_of(Gates *gates, PyObject *array, Py_ssize_t count)
     if (PyObject_GetBuffer(array, view, PyBUF_SIMPLE))
         return NULL;
     gates->viewed++;
-    if (view->len % (Py_ssize_t)sizeof(uint64_t) == 0 && (count < 0 || view->len == count * (Py_ssize_t)sizeof(uint64_t)))
+    const Py_ssize_t words = view->len / (Py_ssize_t)sizeof(uint64_t);
+    if (view->len % (Py_ssize_t)sizeof(uint64_t) == 0 && (count < 0 || words == count))
         return view->buf;
     PyErr_Format(PyExc_ValueError, "an array of a part has %zd bytes; expected whole words, as many as all others",
                  view->len);
@@ -461,7 +463,8 @@ static PyObject *count(PyObject *Py_UNUSED(module), PyObject *arguments)
     char *const memory = PyMem_Malloc(sizeof(Counting) + sizeof(Vector));
     if (!memory)
         PyErr_NoMemory();
-    else if (sized(&found, "found", WORD * WORD) && filled_gates(&left, lists[0], 1) && filled_gates(&right, lists[1], 0)) {
+    else if (sized(&found, "found", WORD * WORD) && filled_gates(&left, lists[0], 1)
+             && filled_gates(&right, lists[1], 0)) {
         Py_BEGIN_ALLOW_THREADS
         count_all(&left, &right, words, found.buf, (Counting *)aligned(memory));
         Py_END_ALLOW_THREADS
@@ -516,8 +519,8 @@ static PyObject *fold(PyObject *Py_UNUSED(module), PyObject *arguments)
     Tile *const tile = PyMem_Malloc(sizeof *tile);
     if (!tile)
         PyErr_NoMemory();
-    else if (sized(&tables, "tables", OCTETS * 256) && sized(&weights, "weights", ROWS) && sized(&found, "found", quarter)
-             && filled_gates(&gates, list, left)) {
+    else if (sized(&tables, "tables", OCTETS * 256) && sized(&weights, "weights", ROWS)
+             && sized(&found, "found", quarter) && filled_gates(&gates, list, left)) {
         Py_BEGIN_ALLOW_THREADS
         fold_all(&gates, quarter, tables.buf, weights.buf, found.buf, tile);
         Py_END_ALLOW_THREADS
@@ -532,7 +535,7 @@ static PyObject *fold(PyObject *Py_UNUSED(module), PyObject *arguments)
 }
 
 static PyMethodDef methods[] = {
-    {"count", count, METH_VARARGS, "Adds the minuses of each of left's 64 blocks with each of right's to found (64, 64)."},
+    {"count", count, METH_VARARGS, "Adds the minuses of left's 64 blocks with right's to found (64, 64)."},
     {"multiply", multiply_sums, METH_VARARGS, "Adds the products of the second step to found (16, 16), modulo p."},
     {"fold", fold, METH_VARARGS, "Writes the folded vector of both steps to found (quarter,), modulo p."},
     {NULL, NULL, 0, NULL},
