@@ -8,12 +8,13 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "protocols._products",
-            ["protocols/_products.c"],
+            f"protocols.{name}",
+            [f"protocols/{name}.c"],
             extra_compile_args=["-O3"],
             py_limited_api=True,
             optional=True,
         )
+        for name in ("_gates", "_products")
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

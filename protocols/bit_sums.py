@@ -15,7 +15,7 @@ from protocols.base import multiply, reshare
 from protocols.bitslice import from_bits, to_bits, to_planes
 from protocols.boolean import add_carries
 from protocols.context import Context
-from protocols.ring import BITS, R32
+from protocols.ring import BITS, R32, RingArray
 from protocols.shares import Share, concatenate, product, stack
 
 _WORD = 64
@@ -32,21 +32,42 @@ async def to_pairs(ctx: Context, x_bsh: Share, groups: Columns, count: int) -> S
     Rounds: one for each time that three columns become two in the largest group (``costs.to_pairs``).
     Communication: m - 1 planes for each three columns that become two.
     """
-    planes = x_bsh.shape[0]
+    planes, places = x_bsh.shape[0], np.arange(groups.size)
     while (triples := _triples(groups))[0].size:
-        first, second, third, rest = triples
-        a, b, c = x_bsh[:, first], x_bsh[:, second], x_bsh[:, third]
+        first, rest = triples[0], triples[-1]
+        # Columns are in the groups' order at ``places``: they are sorted where they are taken.
+        a, b, c, others = (_taken(x_bsh, places[some]) for some in triples)
         # An adder of three: sum a ^ b ^ c, and majority (a ^ c)(b ^ c) ^ c, which counts twice.
-        low = c[: planes - 1]
-        both = product(ctx, a[: planes - 1] ^ low, b[: planes - 1] ^ low)
-        majority = await reshare(ctx, both + low.additive(ctx))
-        # The carry of three bits belongs to the next plane; the highest plane's carry is dropped, modulo 2^m.
-        nothing = Share(BITS, ctx.pid, *(BITS.zeros((1, first.size)) for _ in range(2)))
-        carried = concatenate(nothing, majority)
+        ac, bc = a ^ c, b ^ c
+        both = product(ctx, ac[: planes - 1], bc[: planes - 1])
+        majority = await reshare(ctx, both + c[: planes - 1].additive(ctx))
+        x_bsh = _joined(ac ^ b, majority, others)
         groups = np.concatenate((groups[first], groups[first], groups[rest]))
-        order = np.argsort(groups, kind="stable")
-        x_bsh, groups = _beside(a ^ b ^ c, carried, x_bsh[:, rest])[:, order], groups[order]
-    return _paired(x_bsh, groups, count)
+        places = np.argsort(groups, kind="stable")
+        groups = groups[places]
+    return _paired(_taken(x_bsh, places), groups, count)
+
+
+def _taken(x_bsh: Share, columns: Columns) -> Share:
+    """Returns some columns (m, n), plane after plane: an index would have them column after column."""
+    return Share(BITS, x_bsh.pid, x_bsh.own.take(columns, 1), x_bsh.next.take(columns, 1))
+
+
+def _joined(sums: Share, majority: Share, others: Share) -> Share:
+    """Returns the columns of an adder beside others: its sums, and its carries, which belong to the next plane.
+
+    The highest plane's carry is dropped, modulo 2^m, so that it is none of the majority's planes.
+    """
+    parts = zip(*((x.own, x.next) for x in (sums, majority, others)), strict=True)
+    return Share(BITS, sums.pid, *(_joined_parts(*part) for part in parts))
+
+
+def _joined_parts(sums: RingArray, majority: RingArray, others: RingArray) -> RingArray:
+    planes, count = sums.shape
+    found = np.empty((planes, 2 * count + others.shape[1]), np.uint64)
+    found[:, :count], found[:, 2 * count :] = sums, others
+    found[0, count : 2 * count], found[1:, count : 2 * count] = 0, majority
+    return found
 
 
 def _triples(groups: Columns) -> tuple[Columns, Columns, Columns, Columns]:

@@ -6,6 +6,7 @@ Secret: everything. A record keeps references to its shares, and copies nothing.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,15 +110,18 @@ def operands(record: Record, side: Side) -> tuple[RingArray, RingArray, RingArra
     shape, products = record.z_sh.shape, [o for o in record.origins if o.right is not None]
     plain = [origin for origin in record.origins if origin.right is None]
     if len(products) == 1 and not products[0].maps:
-        x, y = (np.broadcast_to(part, shape) for part in _factors(products[0], side))
+        x, y = (_as_wide(part, shape) for part in _factors(products[0], side))
     else:
         x, y = _placed_factors(record, products, side)
     if not plain:
         return x, y, None
-    added = record.z_sh.ring.zeros(shape)
-    for origin in plain:
-        added ^= _mapped(origin, record, side.of(origin.left))
-    return x, y, added
+    terms = [_mapped(origin, record, side.of(origin.left)) for origin in plain]
+    return x, y, reduce(np.bitwise_xor, terms)
+
+
+def _as_wide(term: RingArray, shape: tuple[int, ...]) -> RingArray:
+    """Returns ``term``, or a view of it that has the ``shape``."""
+    return term if term.shape == shape else np.broadcast_to(term, shape)
 
 
 def _factors(origin: Origin, side: Side) -> tuple[RingArray, RingArray]:
@@ -129,7 +133,7 @@ def _factors(origin: Origin, side: Side) -> tuple[RingArray, RingArray]:
 def _mapped(origin: Origin, record: Record, term: RingArray) -> RingArray:
     for step in origin.maps:
         term = step(record.z_sh.ring, term)
-    return np.broadcast_to(term, record.z_sh.shape)
+    return _as_wide(term, record.z_sh.shape)
 
 
 def _placed_factors(

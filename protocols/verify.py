@@ -13,7 +13,8 @@ import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ from protocols.steps import proofs_of
 from protocols.verify_bits import Gates, prove_gates
 from protocols.verify_rings import RingProducts, prove_ring_products
 from protocols.verify_tables import RowTables, is_tabled, prove_tables
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 _DIGEST_BYTES = 32
 BATCH_ELEMENTS = 1 << 23
@@ -307,10 +311,16 @@ def _one_thread_a_product() -> None:
     Proofs have many small ones; where three servers share a host, several threads each wait for one another and take
     seven times as long. A limit for the time of a proof alone would be undone in the wrong order where two overlap.
     """
-    # Servers have it, and a data owner's installation does not.
-    from threadpoolctl import threadpool_limits
+    _libraries().limit(limits=1, user_api="blas")
 
-    threadpool_limits(limits=1, user_api="blas")
+
+@cache
+def _libraries() -> "ThreadpoolController":
+    """Returns this process's libraries of matrix products: looking for them takes milliseconds."""
+    # Servers have it, and a data owner's installation does not.
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _by(

@@ -34,7 +34,16 @@ from protocols.inner_proof import (
 )
 from protocols.mersenne import F61, Integers, Vector
 from protocols.records import Record, Side, operands
-from protocols.sign_tables import drawn_digits, sign_tables
+from protocols.sign_tables import digit_tables, drawn_digits, sign_tables
+
+try:
+    from protocols import _gates
+except ImportError:
+    # No compiler was there when this was installed.
+    COMPILED = False
+else:
+    COMPILED = _gates.RUNS_HERE
+"""True where the loops over many gates are compiled for this processor; else they are those of ``kernels``."""
 
 Words = NDArray[np.uint64]
 
@@ -67,7 +76,7 @@ def folded_terms(words: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Part:
-    """A record's gates as the two holders of a component know them: (words,) each. Secret. Nothing is copied."""
+    """A record's gates as the two holders of a component know them: (words,) each, in one piece. Secret."""
 
     start: int
     x: Words
@@ -79,9 +88,15 @@ class _Part:
     @classmethod
     def of(cls, start: int, record: Record, side: Side) -> "_Part":
         x, y, added = operands(record, side)
-        more = None if added is None else added.reshape(-1)
-        z, mask = (side.of(x_sh).reshape(-1) for x_sh in (record.z_sh, record.masks_sh))
-        return cls(start, x.reshape(-1), y.reshape(-1), z, more, mask)
+        z, mask = (side.of(x_sh) for x_sh in (record.z_sh, record.masks_sh))
+        # Copies where an array has gaps, and nowhere else.
+        more = None if added is None else np.ravel(added)
+        return cls(start, np.ravel(x), np.ravel(y), np.ravel(z), more, np.ravel(mask))
+
+    def arrays(self, left: bool) -> tuple[Words | None, ...]:
+        """Returns what left or right knows, as ``_gates`` takes it."""
+        known = self.x, self.y, self.mask
+        return (*known, self.z, self.added) if left else known
 
     def copy(self, start: int, left: bool, gates: Words) -> None:
         """Copies its gates from ``start`` on, as left or right knows them: x, y, and terms or mask; (3, words)."""
@@ -124,7 +139,7 @@ class Gates:
 
         The rows are x, y, and the terms z + mask + added terms, or the mask.
         """
-        quarter = self.count // _WORD // _QUARTERS
+        quarter = self._quarter
         for start in range(0, quarter, _CHUNK):
             size = min(_CHUNK, quarter - start)
             gates = np.empty((3, _QUARTERS * size), np.uint64)
@@ -147,16 +162,32 @@ class Gates:
         """Yields the prover's ``_chunks`` of its own component, known to left, and of the next one, known to right."""
         return zip(self._chunks(Side.OWN, True), self._chunks(Side.NEXT, False), strict=True)
 
+    @property
+    def _compiled(self) -> bool:
+        return COMPILED and self.blocks == _WORD
+
+    @property
+    def _quarter(self) -> int:
+        """Words of a quarter, padding included."""
+        return self.count // _WORD // _QUARTERS
+
+    def _arrays(self, side: Side, left: bool) -> list[tuple[Words | None, ...]]:
+        return [part.arrays(left) for part in self._parts[side]]
+
     def gram(self) -> Integers:
         """Returns the prover's inner products of left's blocks, of its own component, and right's, of the next.
 
         They are exact.
         """
-        from protocols.kernels import count_minus
-
         minus = np.zeros((self.blocks, self.blocks), np.int64)
-        for left, right in self._both():
-            minus += count_minus(left, right, self.blocks)
+        if self._compiled:
+            both = self._arrays(Side.OWN, True), self._arrays(Side.NEXT, False)
+            _gates.count(*both, self.words, minus)
+        else:
+            from protocols.kernels import count_minus
+
+            for left, right in self._both():
+                minus += count_minus(left, right, self.blocks)
         # A gate's four products add up to 2 s, s = +-1 its sign: an entry is 2 (columns - 2 minuses).
         gram: Integers = 2 * (self.columns - 2 * minus).astype(object)
         return gram
@@ -166,6 +197,13 @@ class Gates:
 
         alpha and beta (blocks,) are the first step's factors. Not reduced.
         """
+        if self._compiled:
+            found = np.zeros((_SECOND, _SECOND), np.uint64)
+            both = self._arrays(Side.OWN, True), self._arrays(Side.NEXT, False)
+            _gates.multiply(
+                *both, self._quarter, digit_tables(alpha, F61), digit_tables(beta, F61), found
+            )
+            return found.astype(object)
         from protocols.kernels import sum_products
 
         tables = sign_tables(alpha, F61), sign_tables(beta, F61)
@@ -183,9 +221,14 @@ class Gates:
         return self._fold(side, False, beta, second)
 
     def _fold(self, side: Side, of_left: bool, factors: Integers, second: Integers) -> Vector:
+        tables, weights = sign_tables(factors, F61), second.astype(np.uint64)
+        if self._compiled:
+            found = np.empty(self._quarter, np.uint64)
+            arrays = self._arrays(side, of_left)
+            _gates.fold(arrays, of_left, self._quarter, tables, weights, found)
+            return found.reshape(-1, F61.words)
         from protocols.kernels import fold_sums
 
-        tables, weights = sign_tables(factors, F61), second.astype(np.uint64)
         folded = [
             fold_sums(gates, of_left, tables, weights) for gates in self._chunks(side, of_left)
         ]
