@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-mutants test-flower check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl robustness docs pictures wheels zipapp bundle setup clean
+.PHONY: help demo test test-slow test-mutants test-flower lint check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl robustness docs pictures wheels zipapp bundle setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -70,9 +70,11 @@ test-slow: $(STAMP)
 test-mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
 
-check: $(STAMP)
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+check: lint
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_imports.py
 

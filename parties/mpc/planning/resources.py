@@ -141,19 +141,22 @@ MODEL_TABLES = 10
 PAYLOAD_BYTES_S = 70e6
 ANSWER_S_A_CELL = 130e-9
 OWNER_S, OWNER_S_A_CELL = 0.01, 100e-9
-ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 25e-6, 2e-9
+ITERATION_S_A_TARGET, ITERATION_S_A_CELL = 25e-6, 1.5e-9
 """Seconds of one step of a fit, for each measured set of columns, and for each cell of the model."""
-MODEL_S_A_CELL = 300e-9
+MODEL_S_A_CELL = 200e-9
 """Seconds a round for each cell of the model: its marginals, and its answers to all queries."""
 CANDIDATE_S = 3e-4
 """Seconds a round for each candidate: its size in the model, its answers, and its remaining error."""
-START_S = 3.0
+STEP_S = 0.055
+"""Seconds of a selection and of a measurement beside their messages."""
+START_S, WRITE_S, WRITE_S_A_QUERY, WRITE_S_A_CELL = 1.0, 2.5, 0.02, 0.8e-6
+"""Seconds of the start, and of what is written at the end: reports on all queries, the model and its rows."""
 BATCHES = 25
 """Number of batches if participants come one after the other: 100 of them took 12 to 26 batches."""
 BASIS = (
     "Memory was measured with 9 and 30 million cells and is within a fifth. Seconds are those of three servers on two "
-    "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 300 ns a cell "
-    "of the model and round, 2 ns a cell and iteration) and may be twice as long or half, or otherwise where what is "
+    "cores of one machine (70 MB of messages a second and server, 130 ns a cell for a model's answers, 200 ns a cell "
+    "of the model and round, 1.5 ns a cell and iteration) and may be twice as long or half, or otherwise where what is "
     "chosen makes the model grow otherwise than most do."
 )
 
@@ -451,6 +454,10 @@ def _seconds(
     visits = _visits_s(run, [stage.cells for stage in growth])
     seconds["estimate"] = each + visits
     most_s = each + max(visits, _visits_s(run, [*grown, grown[-1]]))
+    for phase in ("select", "measure"):
+        seconds[phase] += rounds_expected(plan) * STEP_S
+    queries = len(study.workload.queries)
+    seconds["write"] = WRITE_S + queries * WRITE_S_A_QUERY + growth[-1].cells * WRITE_S_A_CELL
     return most_s, {"setup": START_S, **seconds}
 
 
