@@ -32,7 +32,7 @@ Columns: TypeAlias = tuple[str, ...]
 
 SMALLEST = 1e-200
 """Largest entry of a table above which its products are trusted: the lost part is below 1e-100 of it."""
-_LONG = 128
+LONG = 128
 """Cells of the kept common columns from which loops over them are faster than a matrix product for each."""
 
 
@@ -104,7 +104,7 @@ class _Product:
         t = tuple(column for column in left if column in right and column in needed)
         a = tuple(column for column in left if column not in right)
         b = tuple(column for column in right if column not in left)
-        long = _cells(t, sizes) >= _LONG
+        long = _cells(t, sizes) >= LONG
         groups = ((k, a, t), (k, b, t), (a, b, t)) if long else ((t, a, k), (t, k, b), (t, a, b))
         made = tuple(column for group in groups[2] for column in group)
         return cls(

@@ -241,25 +241,35 @@ class Model:
         return np.asarray(np.divide(marginal, given, out=np.zeros_like(marginal), where=given > 0))
 
     def _answers(self, cliques: Iterable[Clique]) -> Iterator[NDArray[np.float64]]:
-        """Yields the answers. Pairs with the same first column are cheap one after the other."""
+        """Yields the answers. Pairs of different cliques are found for each column that has fewer cells at once."""
+        cliques = list(cliques)
         sets = [set(clique) for clique in self.cliques]
+        homes = [[i for i, other in enumerate(sets) if other.issuperset(q)] for q in cliques]
+        apart: dict[str, set[str]] = {}
+        for clique, holders in zip(cliques, homes, strict=True):
+            if not holders and len(clique) == 2:
+                fewer, more = sorted(clique, key=self._order)
+                apart.setdefault(fewer, set()).add(more)
         pairs = TreePairs(self.domain, self.cliques, self.parents, self.marginals)
-        first, of_first = "", dict[str, NDArray[np.float64]]()
+        found: dict[str, dict[str, NDArray[np.float64]]] = {}
         conditionals: list[NDArray[np.float64]] = []
-        for clique in cliques:
-            wanted = set(clique)
-            holders = [i for i, other in enumerate(sets) if wanted <= other]
+        for clique, holders in zip(cliques, homes, strict=True):
             if holders:
                 yield pairs.marginal(min(holders, key=lambda i: self.marginals[i].size), clique)
             elif len(clique) == 2:
-                if first != clique[0]:
-                    first, of_first = clique[0], pairs.of(clique[0])
-                yield of_first[clique[1]]
+                fewer, more = sorted(clique, key=self._order)
+                if fewer not in found:
+                    found[fewer] = pairs.of(fewer, apart[fewer])
+                answer = found[fewer][more]
+                yield answer if fewer == clique[0] else answer.T
             else:
                 conditionals = conditionals or [
                     self.conditional(i) for i in range(len(self.cliques))
                 ]
                 yield self._contracted(clique, conditionals)
+
+    def _order(self, name: str) -> tuple[int, int]:
+        return self.domain.size((name,)), self.domain.index(name)
 
     def _contracted(
         self, clique: Clique, conditionals: Sequence[NDArray[np.float64]]

@@ -1,4 +1,4 @@
-"""Marginals of pairs of columns outside all cliques of a junction forest, all pairs of a column at a time.
+"""Marginals of pairs of columns outside all cliques of a junction forest, several pairs of a column at a time.
 
 All values here are public.
 
@@ -10,11 +10,12 @@ for an order: with 41 columns and 780 pairs a tenth of the time. Source: Koller,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.contraction import LONG
 from mechanisms.domain import Clique, Domain
 
 Table = NDArray[np.float64]
@@ -42,33 +43,35 @@ class TreePairs:
                 self._links[i].append(parent)
                 self._links[parent].append(i)
         self._sums: dict[tuple[int, Clique], Table] = {}
+        self._behind: dict[tuple[int, int], frozenset[str]] = {}
         self._conditionals: dict[tuple[int, Clique, Clique], Table] = {}
 
     def __repr__(self) -> str:
         return f"TreePairs(cliques={len(self._cliques)})"
 
-    def of(self, name: str) -> dict[str, Table]:
-        """Returns P(``name``, b), of shape (n_name, n_b), for each column b that shares no clique with ``name``."""
+    def of(self, name: str, others: Collection[str]) -> dict[str, Table]:
+        """Returns P(``name``, b), of shape (n_name, n_b), for each b of ``others``, in no clique with ``name``."""
         found: dict[str, Table] = {}
-        seen = {other for clique in self._cliques if name in clique for other in clique}
-        for i, separator, table in self._passed(name):
+        for i, separator, table in self._passed(name, others):
             for b in self._cliques[i]:
-                if b not in seen and b not in separator:
-                    seen.add(b)
+                if b in others and b not in separator and b not in found:
                     found[b] = self._carried(table, i, separator, (b,))
         alone = self._single(name)
-        for b in self._domain.names:
-            if b not in seen:
+        for b in others:
+            if b not in found:
                 found[b] = np.outer(alone, self._single(b))
         return found
 
-    def _passed(self, name: str) -> Iterator[tuple[int, Clique, Table]]:
-        """Yields each clique without ``name`` in its tree, the separator that leads to it, and P(name, separator)."""
+    def _passed(self, name: str, others: Collection[str]) -> Iterator[tuple[int, Clique, Table]]:
+        """Yields cliques without ``name`` in its tree, the separator that leads to each, and P(name, separator).
+
+        They are those on the way to ``others``.
+        """
         holders = [i for i, clique in enumerate(self._cliques) if name in clique]
         waiting: list[tuple[int, int, Clique, Table]] = []
         for i in holders:
             for j in self._links[i]:
-                if name not in self._cliques[j]:
+                if name not in self._cliques[j] and not self._beyond(i, j).isdisjoint(others):
                     shared = self._shared(i, j)
                     table = self.marginal(i, (name, *shared))
                     waiting.append((i, j, shared, table.reshape(table.shape[0], -1)))
@@ -76,43 +79,57 @@ class TreePairs:
             before, i, separator, table = waiting.pop()
             yield i, separator, table
             for j in self._links[i]:
-                if j != before:
+                if j != before and not self._beyond(i, j).isdisjoint(others):
                     shared = self._shared(i, j)
                     waiting.append((i, j, shared, self._carried(table, i, separator, shared)))
+
+    def _beyond(self, i: int, j: int) -> frozenset[str]:
+        """Returns the columns that are in clique j or behind it, as seen from clique i beside it, and not in i."""
+        if (i, j) not in self._behind:
+            further = (self._beyond(j, k) for k in self._links[j] if k != i)
+            here = set(self._cliques[j]).difference(self._cliques[i])
+            self._behind[i, j] = frozenset(here.union(*further))
+        return self._behind[i, j]
 
     def _carried(self, table: Table, i: int, separator: Clique, target: Clique) -> Table:
         """Returns P(name, ``target``), (n_name, cells), from P(name, ``separator``) and P(target | separator).
 
         The conditional is that of clique i. Columns in both are the same in both: one matrix product for each of their
-        cells, so that no table is larger than the clique. 0 where the separator has probability 0.
+        cells, or loops over them where they are many, so that no table is larger than the clique. 0 where the separator
+        has probability 0.
         """
         kept = tuple(name for name in target if name in separator)
         summed = tuple(name for name in separator if name not in target)
         fresh = tuple(name for name in target if name not in separator)
-        sizes = [self._domain.size(names) for names in (kept, summed, fresh)]
-        ordered = [separator.index(name) + 1 for name in kept + summed]
+        size, place = self._domain.size, lambda name: separator.index(name) + 1
         given = table.reshape(-1, *self._domain.sizes(separator))
-        given = given.transpose([*ordered[: len(kept)], 0, *ordered[len(kept) :]])
-        product = given.reshape(sizes[0], -1, sizes[1]) @ self._given(i, kept, summed, fresh)
-        result = product.transpose(1, 0, 2).reshape(-1, *self._domain.sizes(kept + fresh))
-        places = [(kept + fresh).index(name) + 1 for name in target]
+        if size(kept) >= LONG:
+            given = given.transpose([0, *map(place, summed + kept)])
+            given = given.reshape(len(table), size(summed), size(kept))
+            product = np.einsum("ask,sfk->afk", given, self._given(i, (summed, fresh, kept), fresh))
+            names = fresh + kept
+        else:
+            given = given.transpose([*map(place, kept), 0, *map(place, summed)])
+            given = given.reshape(size(kept), len(table), size(summed))
+            product = given @ self._given(i, (kept, summed, fresh), fresh)
+            product = product.transpose(1, 0, 2)
+            names = kept + fresh
+        result = product.reshape(-1, *self._domain.sizes(names))
+        places = [names.index(name) + 1 for name in target]
         return np.ascontiguousarray(result.transpose([0, *places])).reshape(len(result), -1)
 
-    def _given(self, i: int, kept: Clique, summed: Clique, fresh: Clique) -> Table:
-        """Returns P(``fresh`` | ``kept``, ``summed``) in clique i: (cells of kept, of summed, of fresh)."""
-        key = (i, kept + summed, fresh)
+    def _given(self, i: int, groups: Sequence[Clique], fresh: Clique) -> Table:
+        """Returns P(``fresh`` | the other groups) in clique i, with an axis for each of the groups."""
+        shape = tuple(map(self._domain.size, groups))
+        key = (i, sum(groups, ()), fresh)
         if key not in self._conditionals:
-            joint = self.marginal(i, kept + summed + fresh).reshape(
-                *(self._domain.size(names) for names in (kept, summed, fresh))
-            )
-            given = joint.sum(axis=2, keepdims=True)
+            joint = self.marginal(i, key[1]).reshape(shape)
+            given = joint.sum(axis=groups.index(fresh), keepdims=True)
             self._conditionals[key] = np.divide(
                 joint, given, out=np.zeros_like(joint), where=given > 0
             )
         # The same columns in the same order, for every division of them.
-        return self._conditionals[key].reshape(
-            *(self._domain.size(names) for names in (kept, summed, fresh))
-        )
+        return self._conditionals[key].reshape(shape)
 
     def _single(self, name: str) -> Table:
         i = min(

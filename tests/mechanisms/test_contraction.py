@@ -24,7 +24,7 @@ def test_both_ways_to_multiply_give_the_marginals_of_the_whole_product(
     long: int, contained: list[tuple[str, ...]], seed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contraction, "_LONG", long)
+        patch.setattr(contraction, "LONG", long)
         tree = JunctionTree(DOMAIN, contained)
         rng = np.random.default_rng(seed)
         potentials = {q: rng.normal(0, 2, DOMAIN.sizes(q)) for q in contained}

@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from mechanisms import tree_pairs
 from mechanisms.domain import Domain, Integer
 from mechanisms.tree_pairs import TreePairs
 
@@ -27,9 +28,13 @@ def chain(
     return domain, cliques, [-1, *range(len(cliques) - 1)], marginals, whole
 
 
+@pytest.mark.parametrize("long", [1, 5, 10**9])
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize("seed", range(4))
-def test_pairs_are_those_of_the_whole_table(width: int, seed: int) -> None:
+def test_pairs_are_those_of_the_whole_table(
+    width: int, seed: int, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_pairs, "LONG", long)
     sizes = np.random.default_rng(seed).integers(2, 5, 7).tolist()
     domain, cliques, parents, marginals, whole = chain(sizes, width, seed)
     assert whole is not None
@@ -44,9 +49,11 @@ def test_pairs_are_those_of_the_whole_table(width: int, seed: int) -> None:
         [marginal.transpose(order) for marginal, order in zip(marginals, orders, strict=True)],
     )
     for i, name in enumerate(domain.names):
-        found = pairs.of(name)
         apart = {o for o in domain.names if not any({name, o} <= set(c) for c in cliques)}
+        found = pairs.of(name, apart)
         assert set(found) == apart
+        for other in apart:
+            np.testing.assert_array_equal(pairs.of(name, {other})[other], found[other])
         for other, table in found.items():
             j = domain.index(other)
             exact = whole.sum(axis=tuple(k for k in range(7) if k not in (i, j)))
@@ -59,7 +66,7 @@ def test_no_table_is_much_larger_than_a_clique() -> None:
     pairs = TreePairs(domain, cliques, parents, marginals)
     tracemalloc.start()
     try:
-        found = pairs.of("c0")
+        found = pairs.of("c0", {"c3", "c4"})
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
