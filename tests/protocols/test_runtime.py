@@ -102,7 +102,7 @@ async def test_connect_ends_where_a_sealed_share_is_not_for_this_greeting(
         "replayed": lambda: earlier[2].reveal(0),
         "altered": lambda: bytes([reveal(0)[0] ^ 1]) + reveal(0)[1:],
         # What follows would be the first frame.
-        "cut short": lambda: reveal(0)[:-1] + b"\0",
+        "cut short": lambda: (whole := reveal(0))[:-1] + bytes([whole[-1] ^ 1]),
         "plain": lambda: parties[2]._coins[0].share.ljust(SEALED_BYTES),
     }[how]
     parties[2].reveal = lambda peer: said() if peer == 0 else reveal(peer)  # type: ignore[method-assign]
