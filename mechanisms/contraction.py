@@ -14,11 +14,13 @@ message is divided by its largest entry, which changes no ratio.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -219,41 +221,50 @@ class Contraction:
             slopes[at] = _NOTHING
         return slopes[: self._tables]
 
-    def _contract(self, held: Sequence[int], kept: set[str]) -> int:
+    def _contract(self, held: Sequence[int], kept: Collection[str]) -> int:
         """Adds the steps that leave one table of some, of ``kept`` columns at most, and returns its position."""
-        left = [self._without(at, kept.union(*self._others(held, (at,)))) for at in held]
+        # The number of tables that have a column, and one more where the parent has it.
+        users = Counter(kept)
+        for at in held:
+            users.update(self._columns[at])
+        left: dict[frozenset[str], int] = {}
+        for at in held:
+            self._keep(left, self._without_own(at, users), users)
         while len(left) > 1:
-            pairs = [(a, b) for i, a in enumerate(left) for b in left[:i]]
             # Small tables first, so that a large one is multiplied once; and what takes columns away.
-            first = min(pairs, key=lambda pair: self._cost(pair, left, kept))
-            needed = kept.union(*self._others(left, first))
-            columns = self._columns[first[0]], self._columns[first[1]]
-            step = _Product.of(first, columns, needed=needed, sizes=self._sizes)
-            made = self._add(step, step.found.columns)
-            left = [at for at in left if at not in first]
-            left.append(self._without(made, needed))
-        return left[0]
+            a, b = min(combinations(left, 2), key=lambda pair: self._cost(pair[0], pair[1], users))
+            self._keep(left, self._multiply(left.pop(a), left.pop(b), users), users)
+        (last,) = left.values()
+        return last
 
-    def _cost(self, pair: tuple[int, int], left: Iterable[int], kept: set[str]) -> int:
+    def _keep(self, left: dict[frozenset[str], int], at: int, users: Counter[str]) -> None:
+        """Adds a table to those that are left, by their columns; tables of the same columns are multiplied at once."""
+        while (columns := frozenset(self._columns[at])) in left:
+            at = self._multiply(left.pop(columns), at, users)
+        left[columns] = at
+
+    def _multiply(self, a: int, b: int, users: Counter[str]) -> int:
+        """Adds the product of two tables, summed over the columns that nobody else has; returns its position."""
+        columns = self._columns[a], self._columns[b]
+        common = set(columns[0]).intersection(columns[1])
+        needed = {c for c in (*columns[0], *columns[1]) if c not in common or users[c] > 2}
+        users.subtract(common)
+        step = _Product.of((a, b), columns, needed=needed, sizes=self._sizes)
+        return self._add(step, step.found.columns)
+
+    def _cost(self, a: frozenset[str], b: frozenset[str], users: Counter[str]) -> int:
         """Returns the multiplications of a product, and the cells that it adds to those of its two tables."""
-        a, b = (set(self._columns[at]) for at in pair)
-        needed = kept.union(*self._others(left, pair))
-        found = _cells((a | b) & needed, self._sizes)
-        return _cells(a | b, self._sizes) + found - self._cells(pair)
+        summed = {column for column in a & b if users[column] == 2}
+        cells = [_cells(columns, self._sizes) for columns in (a | b, (a | b) - summed, a, b)]
+        return cells[0] + cells[1] - cells[2] - cells[3]
 
-    def _cells(self, positions: Iterable[int]) -> int:
-        return sum(_cells(self._columns[at], self._sizes) for at in positions)
-
-    def _others(self, held: Iterable[int], but: Collection[int]) -> list[Columns]:
-        return [self._columns[at] for at in held if at not in but]
-
-    def _without(self, at: int, needed: Collection[str]) -> int:
-        """Sums a table over the columns that are not needed, if there are any; returns the position of the result."""
+    def _without_own(self, at: int, users: Counter[str]) -> int:
+        """Sums a table over the columns that nobody else has, if there are any; returns the result's position."""
         columns = self._columns[at]
-        axes = tuple(axis for axis, column in enumerate(columns) if column not in needed)
+        axes = tuple(axis for axis, column in enumerate(columns) if users[column] == 1)
         if not axes:
             return at
-        return self._add(_Sum(at, axes), tuple(c for c in columns if c in needed))
+        return self._add(_Sum(at, axes), tuple(c for c in columns if users[c] > 1))
 
     def _add(self, step: _Product | _Sum, columns: Columns) -> int:
         self._steps.append(step)

@@ -85,10 +85,17 @@ class TreePairs:
 
     def _beyond(self, i: int, j: int) -> frozenset[str]:
         """Returns the columns that are in clique j or behind it, as seen from clique i beside it, and not in i."""
-        if (i, j) not in self._behind:
-            further = (self._beyond(j, k) for k in self._links[j] if k != i)
-            here = set(self._cliques[j]).difference(self._cliques[i])
-            self._behind[i, j] = frozenset(here.union(*further))
+        waiting = [] if (i, j) in self._behind else [(i, j)]
+        # A chain of cliques is deeper than Python's stack.
+        while waiting:
+            near, far = waiting[-1]
+            further = [(far, k) for k in self._links[far] if k != near]
+            lacking = [edge for edge in further if edge not in self._behind]
+            waiting += lacking
+            if not lacking:
+                waiting.pop()
+                here = frozenset(self._cliques[far]).difference(self._cliques[near])
+                self._behind[near, far] = here.union(*(self._behind[edge] for edge in further))
         return self._behind[i, j]
 
     def _carried(self, table: Table, i: int, separator: Clique, target: Clique) -> Table:

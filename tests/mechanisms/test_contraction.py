@@ -1,5 +1,6 @@
 """Contraction of a junction tree's tables: its marginals, its size, and structural zeros."""
 
+import itertools
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from mechanisms import contraction
 from mechanisms.contraction import Contraction, Underflow
 from mechanisms.inference import JunctionTree
 from mechanisms.junction_tree import junction_tree
+from mechanisms.tree_pairs import TreePairs
 from tests.mechanisms.tables import domain_of
 from tests.mechanisms.test_inference import DOMAIN, brute_force, cliques_of_domain
 
@@ -41,6 +43,21 @@ def test_no_table_is_as_large_as_a_clique_of_many_pairs() -> None:
     assert math.prod(clique) == 8 * 6**6
     assert max(map(HUB.size, tree._contraction._columns)) == 6**6
     assert tree._contraction.products <= 2 * math.prod(clique)
+
+
+@pytest.mark.parametrize("hub", [True, False])
+def test_a_hub_and_a_chain_of_many_columns_take_a_step_or_two_a_table(hub: bool) -> None:
+    """Pairs of one hub are alike once summed; a chain of cliques is deeper than Python's stack."""
+    domain = domain_of(*[2] * 600)
+    names = domain.names
+    pairs = [(names[0] if hub else before, name) for before, name in itertools.pairwise(names)]
+    tree = JunctionTree(domain, pairs)
+    answers = tree.answers_under({pair: np.log([[4.0, 1], [1, 4]]) for pair in pairs})
+    assert len(tree._contraction._steps) <= 2 * len(pairs)
+    assert all(np.allclose(answer, [[0.4, 0.1], [0.1, 0.4]]) for answer in answers.values())
+    links = TreePairs(domain, tree.cliques, tree.parents, [answers[q] for q in tree.cliques])
+    (found,) = links.of(names[1], {names[-1]}).values()
+    np.testing.assert_allclose(found, [[0.34, 0.16], [0.16, 0.34]] if hub else 0.25, atol=1e-12)
 
 
 def test_a_table_that_is_no_number_or_all_zero_is_refused() -> None:
