@@ -6,6 +6,7 @@ Public: sizes and times. Known limit: one message at a time.
 """
 
 import asyncio
+import contextlib
 import socket
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
@@ -90,6 +91,16 @@ async def close_writer(writer: asyncio.StreamWriter, *, timeout_s: float = 2.0) 
     except asyncio.CancelledError:
         writer.transport.abort()
         raise
+
+
+def end_connection(connection: socket.socket) -> None:
+    """Ends a connection that an asyncio transport holds; the transport sees the end and closes the descriptor.
+
+    Closing the socket beneath its transport would free a descriptor that the event loop still watches, and that the
+    process's next connection gets.
+    """
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def enable_keepalive(writer: asyncio.StreamWriter) -> None:

@@ -18,6 +18,7 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 
+from parties.network.frames import end_connection
 from parties.network.remote_address import set_remote
 from protocols.mesh import Inlet
 
@@ -159,6 +160,7 @@ class PassedSocketServer:
         self._handshake_s = handshake_s
         self._most = most
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._unhandled: set[socket.socket] = set()
         self._accepting = asyncio.ensure_future(self._accept())
 
     def close(self) -> None:
@@ -179,19 +181,24 @@ class PassedSocketServer:
                 oldest = next(iter(self._tasks))
                 del self._tasks[oldest]
                 oldest.cancel()
+            self._unhandled.add(connection)
             task = asyncio.ensure_future(self._handshake(connection))
             self._tasks[task] = None
-            task.add_done_callback(partial(self._run_handshake, connection))
+            task.add_done_callback(partial(self._end_handshake, connection))
             # While connections are waiting, accepting does not suspend: other tasks need a turn.
             await asyncio.sleep(0)
 
-    def _run_handshake(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
+    def _end_handshake(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
-        if task.cancelled():
-            # The task was perhaps cancelled before it began.
+        if connection in self._unhandled:
+            # The task was cancelled before it began.
+            self._unhandled.remove(connection)
             connection.close()
+        elif task.cancelled():
+            end_connection(connection)
 
     async def _handshake(self, connection: socket.socket) -> None:
+        self._unhandled.remove(connection)
         loop = asyncio.get_running_loop()
         set_remote(connection)
         try:
@@ -203,4 +210,3 @@ class PassedSocketServer:
             )
         except (OSError, TimeoutError) as error:
             logger.debug("a connection did not get through TLS: %s", error)
-            connection.close()

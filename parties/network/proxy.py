@@ -10,6 +10,7 @@ import ssl
 
 from parties.config.proxy import EXPECTED, Proxy
 from parties.foundation.errors import ProxyRefused
+from parties.network.frames import end_connection
 
 _MOST_HEAD_BYTES = 16 << 10
 
@@ -27,7 +28,7 @@ async def open_stream(
     try:
         return await asyncio.open_connection(sock=tunnel, ssl=context, server_hostname=name)
     except BaseException:
-        tunnel.close()
+        end_connection(tunnel)
         raise
 
 

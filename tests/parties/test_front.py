@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import itertools
 import socket
 import ssl
 import struct
@@ -15,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parties.config import Address
+from parties.config.proxy import Proxy
 from parties.foundation.errors import ConfigError
 from parties.identity.tls import client_context, explain_tls_error, pinned_key_in, server_context
 from parties.local.children import free_ports
+from parties.network import proxy as proxy_module
 from parties.network import sni_router as front_module
 from parties.network.client_hello import MAX_HELLO_BYTES, ClientHello, HelloStatus
 from parties.network.port_sharing import (
@@ -246,6 +249,98 @@ async def test_handed_ends_the_oldest_of_too_many_handshakes() -> None:
     await handed.wait_closed()
     for ours, _ in pairs:
         ours.close()
+
+
+class Unanswering:
+    """One end of TLS on a socket; it takes part in the handshake, and says nothing after that."""
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext, **side: Any) -> None:
+        self.connection = connection
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, **side)
+
+    async def go_on(self, turns: int) -> None:
+        """Goes on with the handshake as far as the peer's data goes, for a number of turns of the event loop."""
+        for _ in range(turns):
+            with contextlib.suppress(BlockingIOError):
+                self.incoming.write(self.connection.recv(1 << 16))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.tls.do_handshake()
+            if self.outgoing.pending:
+                self.connection.send(self.outgoing.read())
+            await asyncio.sleep(0)
+
+
+def nonblocking_pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    return ours, theirs
+
+
+async def assert_nothing_is_watched(closed: socket.socket) -> None:
+    """The next connections of this process, which have the descriptors that were freed, work; ``closed`` is soon so."""
+    pairs = [nonblocking_pair() for _ in range(4)]
+    for one, other in pairs:
+        received = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(one, 1))
+        await asyncio.sleep(0)
+        other.send(b"1")
+        assert await asyncio.wait_for(received, 5) == b"1"
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert closed.fileno() == -1
+    for end in itertools.chain(*pairs):
+        end.close()
+
+
+MOMENTS = [*range(8), 40]
+"""Turns of the event loop before an end: before a handshake, in its middle, as it is over, and later."""
+
+
+@pytest.mark.parametrize("turns", MOMENTS)
+async def test_a_server_that_stops_frees_no_descriptor_that_the_loop_watches(turns: int) -> None:
+    class Connected(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            server.close()
+
+    files, queue = certificates(), PassedSocketQueue()
+    server = PassedSocketServer(queue, Connected, server_context(files[PARTIES[0]]), handshake_s=60)
+    ours, theirs = nonblocking_pair()
+    context = client_context(files["clinic-a"], pinned_key_in(files[PARTIES[0]].cert))
+    queue.put(theirs)
+    await Unanswering(ours, context, server_hostname=PARTIES[0]).go_on(turns)
+    server.close()
+    await server.wait_closed()
+    await assert_nothing_is_watched(theirs)
+    ours.close()
+
+
+@pytest.mark.parametrize("turns", MOMENTS)
+async def test_a_client_that_gives_up_in_a_tunnel_frees_no_descriptor_that_the_loop_watches(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tunnel(*_: object) -> socket.socket:
+        return theirs
+
+    monkeypatch.setattr(proxy_module, "open_tunnel", tunnel)
+    files = certificates()
+    ours, theirs = nonblocking_pair()
+    context = client_context(files["clinic-a"], pinned_key_in(files[PARTIES[0]].cert))
+    opening = asyncio.ensure_future(
+        proxy_module.open_stream(
+            Proxy("proxy.example", 3128, "a test"), "alpha", 1, context=context, name=PARTIES[0]
+        )
+    )
+    await asyncio.sleep(0)
+    peer = Unanswering(ours, server_context(files[PARTIES[0]]), server_side=True)
+    await peer.go_on(turns)
+    opening.cancel()
+    await asyncio.wait([opening])
+    if opening.cancelled():
+        await assert_nothing_is_watched(theirs)
+    else:
+        opening.result()[1].transport.abort()
+    ours.close()
 
 
 async def test_front_takes_a_greeting_that_comes_in_pieces() -> None:
