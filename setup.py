@@ -14,7 +14,7 @@ setup(
             py_limited_api=True,
             optional=True,
         )
-        for name in ("_gates", "_products")
+        for name in ("_galois", "_gates", "_products")
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from protocols.ring import Ring, RingArray, is_blank
 from protocols.shares import (
-    Arranged,
     Grouped,
     LinearMap,
     Origin,
     Origins,
     Placed,
+    Reshaped,
     Scaled,
     Share,
     Summed,
@@ -165,7 +165,6 @@ def shapes_of(origin: Origin) -> list[tuple[LinearMap, tuple[int, ...]]]:
     steps = []
     for step in origin.maps:
         steps.append((step, shape))
-        # Computed on shapes alone: a byte an element, and no element where the shape follows otherwise.
         shape = _shape_after(step, shape)
     return steps
 
@@ -181,8 +180,8 @@ def _shape_after(step: LinearMap, shape: tuple[int, ...]) -> tuple[int, ...]:
             return (step.size, *shape[1:])
         case Scaled():
             return shape
-        case Arranged():
-            return np.shape(step.arrange(np.broadcast_to(np.uint8(0), shape)))
+        case Reshaped():
+            return step.shape
 
 
 def adjoint(
@@ -199,16 +198,5 @@ def adjoint(
             return coefficients[step.start : step.start + shape[0]]
         case Scaled():
             return ring.mul(coefficients, ring.encode(step.factor))
-        case Arranged():
-            return _scattered(step, ring, shape, coefficients)
-
-
-def _scattered(
-    step: Arranged, ring: Ring, shape: tuple[int, ...], coefficients: RingArray
-) -> RingArray:
-    """Adds up each term's coefficients over all its copies. Places count from 1; 0 is a place without a term."""
-    count = int(np.prod(shape, dtype=np.int64))
-    places = np.asarray(step.arrange(np.arange(1, count + 1).reshape(shape)))
-    found = ring.zeros((count + 1,))
-    np.add.at(found, places.reshape(-1), coefficients.reshape(-1))
-    return ring.reduce(found[1:]).reshape(shape)
+        case Reshaped():
+            return coefficients.reshape(shape)

@@ -313,7 +313,7 @@ class _Nodes:
         """Returns the origins of this block's part of the tables, for a verifier; None without one."""
         if ctx.verifier is None:
             return None
-        whole = self._whole
+        whole, size = self._whole, self._plan.row_cells
         return tuple(
             Table(
                 whole[count.left],
@@ -321,7 +321,7 @@ class _Nodes:
                 entries=(Entries(count.left, 0), Entries(count.right, 0)),
                 row=self._row,
                 start=start,
-                size=self._plan.row_cells,
+                size=size,
                 doubled=True,
             )
             for count, start in zip(self._plan.counts, _starts(self._plan), strict=False)

@@ -6,7 +6,6 @@ bytes, and the only ways from it to a ``Share`` are ``base.reshare`` and ``fixed
 (Araki et al., CCS 2016, section 2.2: sending the summand itself leaks, and no test of the result would notice).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -225,17 +224,17 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arranged:
-    """Terms in another order or shape, or some of them: ``arrange`` copies, and does nothing else."""
+class Reshaped:
+    """The same terms in another ``shape``."""
 
-    arrange: Callable[[RingArray], RingArray]
+    shape: tuple[int, ...]
 
     def __call__(self, ring: Ring, term: RingArray) -> RingArray:
         """Applies the map to terms."""
-        return np.asarray(self.arrange(term), dtype=ring.dtype)
+        return term.reshape(self.shape)
 
 
-LinearMap: TypeAlias = Summed | Grouped | Placed | Scaled | Arranged
+LinearMap: TypeAlias = Summed | Grouped | Placed | Scaled | Reshaped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -438,7 +437,7 @@ def outer_product(ctx: HasVerifier, x_sh: Share, y_sh: Share) -> Additive:
     rows = x_sh.reshape(x_sh.shape[0], 1, *x_sh.shape[1:])
     shape = (x_sh.shape[0] * y_sh.shape[0], *x_sh.shape[1:])
     grid = product(ctx, rows, y_sh.reshape(1, *y_sh.shape))
-    return grid._mapped(Arranged(lambda term: term.reshape(shape)))
+    return grid._mapped(Reshaped(shape))
 
 
 def joined(*terms: Additive) -> Additive:

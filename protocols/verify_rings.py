@@ -39,8 +39,8 @@ from protocols.shares import Origin
 from protocols.wide import (
     Planes,
     add,
+    add_mapped,
     inner_product,
-    mapped,
     multiply,
     planes_of,
     subtract,
@@ -174,7 +174,7 @@ class RingProducts:
                 if is_blank(x) or (y_sh is not None and is_blank(side.of(y_sh))):
                     continue
                 term = self._widened(x) if y_sh is None else self._product(x, side.of(y_sh))
-                add(total, _mapped(origin, term))
+                add_mapped(total, origin.maps, term)
             parts.append(total.reshape(len(total), -1))
         return _side_by_side(parts)
 
@@ -196,7 +196,7 @@ class RingProducts:
             total = self._zeros(record.z_sh.shape)
             for term in terms:
                 whole = self._product(*term.factors(Side.OWN, Side.NEXT))
-                add(total, _mapped(term.origin, whole))
+                add_mapped(total, term.origin.maps, whole)
             parts.append(total.reshape(len(total), -1))
         return _side_by_side(parts)
 
@@ -257,12 +257,6 @@ def padded_terms(ring: Ring, terms: int) -> int:
 
 def _side_by_side(parts: Sequence[Planes]) -> Planes:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-
-def _mapped(origin: Origin, term: Planes) -> Planes:
-    for step in origin.maps:
-        term = mapped(step, term)
-    return term
 
 
 def _taken_back(origin: Origin, c: Planes) -> Planes:

@@ -30,7 +30,8 @@ from protocols.errors import CheckFailed
 from protocols.galois import (
     DEGREE,
     Elements,
-    Floats,
+    add_multiple,
+    add_weighted,
     drawn,
     fold,
     halves,
@@ -39,8 +40,8 @@ from protocols.galois import (
     products,
     row_products,
     signed,
-    single,
     times,
+    weighted_sums,
 )
 from protocols.keystream import Keystream
 from protocols.records import Record, Side
@@ -50,9 +51,6 @@ from protocols.shares import Entries, Share, Table
 _COIN_WORDS = 2
 _DIGEST_BYTES = 32
 _EXPANDED = b"syncret-tables"
-# Number of rows whose combined entries are made at a time.
-_CHUNK = 1 << 10
-_SINGLE = 1 << 9
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -97,6 +95,9 @@ class _Placed:
     left: Operand
     right: Operand
     start: int
+
+
+_Matrices = dict[tuple[_Placed, ...], Elements]
 
 
 def is_tabled(record: Record) -> bool:
@@ -183,52 +184,56 @@ class RowTables:
         }
 
     def combined(self, side: Side, weights: Mapping[Operand, Elements], mask: Elements) -> Elements:
-        """Returns a component's combined entries: (1 + rows, DEGREE, 2 terms), the stars' centres, then others' sums.
+        """Returns a component's combined entries: (2 terms, DEGREE, 1 + rows), the stars' centres, then others' sums.
 
-        The first row is ``mask``.
+        The first row is ``mask`` (DEGREE, 2 terms).
         """
         places: dict[Operand, list[int]] = {}
         for number, star in enumerate((*self.by_row, *self.doubled)):
             places.setdefault(star.centre, []).append(number)
             for other in star.others:
                 places.setdefault(other, []).append(self.terms + number)
-        found = np.empty((1 + self.rows, DEGREE, 2 * self.terms), np.uint16)
-        found[0] = mask
-        # Weights are 0 and 1, and a sum of as many numbers as that is below 2^24.
-        as_floats = {o: single if o.size < _SINGLE else signed for o in weights}
-        matrices = {operand: as_floats[operand](w) for operand, w in weights.items()}
+        found = np.zeros((2 * self.terms, DEGREE, 1 + self.rows), np.uint16)
+        found[..., 0] = mask.T
         for first, operands in self._operands.items():
-            rows = next(iter(operands.values())).shape[-1]
-            for start in range(0, rows, _CHUNK):
-                part = slice(start, min(start + _CHUNK, rows))
-                some = np.zeros((2 * self.terms, DEGREE, part.stop - start), np.uint16)
-                for operand, x_sh in operands.items():
-                    # X = sum of w_p x_p over the operand's entries, for each row.
-                    made = low_bits(matrices[operand] @ as_floats[operand](side.of(x_sh)[:, part]))
-                    for place in places[operand]:
-                        some[place] += made
-                found[1 + first + start : 1 + first + part.stop] = some.transpose(2, 1, 0)
+            for operand, x_sh in operands.items():
+                # X = sum of w_p x_p over the operand's entries, for each row.
+                x, here = side.of(x_sh), places[operand]
+                sums = found[..., 1 + first : 1 + first + x.shape[1]]
+                if len(here) == 1:
+                    add_weighted(sums[here[0]], weights[operand], x)
+                    continue
+                made = weighted_sums(weights[operand], x)
+                for place in here:
+                    sums[place] += made
         return found
 
+    def matrices(self, weights: Mapping[Operand, Elements]) -> _Matrices:
+        """Returns the weights of the products of values that are not summed; those of blocks of rows are the same."""
+        values = {
+            placed
+            for (_, tables), placed in zip(self._records, self._placed, strict=True)
+            if not tables[0].doubled
+        }
+        return {placed: _of_products(weights, placed) for placed in values}
+
     def sent(
-        self, weights: Mapping[Operand, Elements], parts: Sequence[RingArray]
+        self,
+        weights: Mapping[Operand, Elements],
+        matrices: _Matrices,
+        parts: Sequence[RingArray],
     ) -> tuple[Elements, Elements]:
-        """Sums a summand of every value, with the weights of its products: by row (rows, DEGREE), and over rows.
+        """Sums a summand of every value, with the weights of its products: by row (DEGREE, rows), and over rows.
 
         The second, (DEGREE,), is of the values that are summed over rows.
         """
-        by_row, total = np.zeros((self.rows, DEGREE), np.uint16), np.zeros(DEGREE, np.uint16)
-        matrices: dict[tuple[_Placed, ...], Floats] = {}
+        by_row, total = np.zeros((DEGREE, self.rows), np.uint16), np.zeros(DEGREE, np.uint16)
         for (_, tables), placed, part in zip(self._records, self._placed, parts, strict=True):
             if tables[0].doubled:
                 total += _of_sums(weights, placed, part)
             else:
-                # Blocks of rows have the same products, a level each.
-                matrix = matrices.get(placed)
-                if matrix is None:
-                    matrix = matrices[placed] = _of_products(weights, placed)
                 first = tables[0].row
-                by_row[first : first + part.shape[1]] += _of_rows(matrix, part)
+                add_weighted(by_row[:, first : first + part.shape[1]], matrices[placed], part)
         return by_row, total
 
     def masks(self, side: Side) -> list[RingArray]:
@@ -240,23 +245,14 @@ class RowTables:
         return [side.of(r.z_sh) - side.of(r.masks_sh) for r, _ in self._records]
 
 
-def _of_products(weights: Mapping[Operand, Elements], placed: Sequence[_Placed]) -> Floats:
+def _of_products(weights: Mapping[Operand, Elements], placed: Sequence[_Placed]) -> Elements:
     """Returns the weights of a value's products: (DEGREE, products)."""
     tables = []
     for p in placed:
         left, right = weights[p.left], weights[p.right]
-        table = multiplier(left.T) @ signed(right)
+        table = low_bits(multiplier(left.T) @ signed(right))
         tables.append(table.transpose(1, 0, 2).reshape(DEGREE, -1))
     return np.concatenate(tables, axis=1)
-
-
-def _of_rows(matrix: Floats, part: RingArray) -> Elements:
-    """Returns weighted sums of (products, rows): (rows, DEGREE)."""
-    found = np.empty((part.shape[1], DEGREE), np.uint16)
-    for start in range(0, len(found), _CHUNK):
-        some = part[:, start : start + _CHUNK]
-        found[start : start + _CHUNK] = low_bits(matrix @ signed(some)).T
-    return found
 
 
 def _of_sums(
@@ -268,14 +264,14 @@ def _of_sums(
         a, b = p.left.size, p.right.size
         table = part[p.start : p.start + a * b].reshape(a, b)
         # Sum of w_p v_q T_pq, first over p.
-        rows = low_bits(signed(weights[p.left]) @ signed(table))
+        rows = weighted_sums(weights[p.left], table)
         total += products(signed(rows), signed(weights[p.right]))
     return total
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Claims:
-    """This party's parts of claims (rows, DEGREE): ``left`` of the next party's, ``right`` of the one before's."""
+    """This party's parts of claims (DEGREE, rows): ``left`` of the next party's, ``right`` of the one before's."""
 
     left: Elements
     right: Elements
@@ -305,13 +301,13 @@ class _Talk:
     async def share(self, mine: Elements) -> tuple[Elements, Elements]:
         """Shares this party's own elements between the others; returns its parts of theirs, (left's, right's).
 
-        One round.
+        Shapes: (DEGREE, rows); messages have a row after the other. One round.
         """
-        ctx = self._ctx
-        masks = [ctx.common(c, R16, mine.shape) for c in (ctx.pid, ctx.next_pid)]
-        wire = R16.to_wire(mine - masks[0])
+        ctx, shape = self._ctx, mine.shape[::-1]
+        masks = [ctx.common(c, R16, shape) for c in (ctx.pid, ctx.next_pid)]
+        wire = R16.to_wire(mine.T - masks[0])
         answers = await ctx.round({ctx.next_pid: wire}, {ctx.prev_pid: wire.size})
-        return masks[1], R16.from_wire(answers[ctx.prev_pid], mine.shape)
+        return masks[1].T, R16.from_wire(answers[ctx.prev_pid], shape).T
 
     async def same_coins(self) -> None:
         """Compares the coins of all three. Raises CheckFailed. One round."""
@@ -346,11 +342,11 @@ async def prove_tables(ctx: Context, tables: RowTables) -> None:
     )
     claims = await _claims(ctx, talk, tables, weights, own, next_)
     del weights
-    while len(own) > 1:
+    while own.shape[-1] > 1:
         (a, b), (next_a, next_b) = halves(own), halves(next_)
-        count = len(b)
+        count = b.shape[-1]
         # B_ab of README section 7, Tables, step 3: a with b and b with a, of this party's own claim.
-        mixed = crossed(a[:count], next_b) + crossed(b, next_a[:count])
+        mixed = crossed(a[..., :count], next_b) + crossed(b, next_a[..., :count])
         del a, b, next_a, next_b
         of_left, of_right = await talk.share(mixed)
         factor = drawn(await talk.coin(), 1)[:, 0]
@@ -378,56 +374,61 @@ async def _claims(
     k = len(tables.by_row)
     summed = slice(k, tables.terms), slice(tables.terms + k, None)
     # To share: the mask row's claim, and each row's summand of the sums over rows, but for the first row's.
+    of_rows = _crossed_in(own[..., 2:], next_[..., 2:], summed)
     mine = np.concatenate(
-        (crossed(own[:1], next_[:1]), CROSSED * _crossed_in(own[2:], next_[2:], summed))
+        (crossed(own[..., :1], next_[..., :1]), _multiple(CROSSED, of_rows)), axis=1
     )
     of_left, of_right = await talk.share(mine)
     theta = drawn(await talk.coin(), 1)[:, 0]
     # Left of the next party's claim: the sent values, less their masks and less the products that left knows.
-    rows, total = tables.sent(weights, tables.without_masks(Side.NEXT))
+    matrices = tables.matrices(weights)
+    rows, total = tables.sent(weights, matrices, tables.without_masks(Side.NEXT))
     by_row = slice(0, k), slice(tables.terms, tables.terms + k)
-    rows -= _squares(next_[1:], by_row)
-    total -= _multiple(
-        squares(ctx.next_pid)[0], _squares(next_[1:], summed).sum(axis=0, dtype=np.uint16)
-    )
+    rows -= _squares(next_[..., 1:], by_row)
+    total -= _multiple(squares(ctx.next_pid)[0], _sum(_squares(next_[..., 1:], summed)))
     left = _with_sums(theta, rows, total, of_left)
     # Right of the claim of the party before.
-    rows, total = tables.sent(weights, tables.masks(Side.OWN))
-    total -= _multiple(
-        squares(ctx.prev_pid)[1], _squares(own[1:], summed).sum(axis=0, dtype=np.uint16)
-    )
+    rows, total = tables.sent(weights, matrices, tables.masks(Side.OWN))
+    total -= _multiple(squares(ctx.prev_pid)[1], _sum(_squares(own[..., 1:], summed)))
     right = _with_sums(theta, rows, total, of_right)
     # The factor theta, and 2 of the doubled products, go into the stars' centres of the products summed over rows.
-    matrix = multiplier(_multiple(CROSSED, theta))
     for x in (own, next_):
-        for start in range(1, len(x), _CHUNK):
-            part = x[start : start + _CHUNK, :, summed[0]]
-            part[...] = low_bits(matrix @ signed(part))
+        for number in range(k, tables.terms):
+            centre = x[number : number + 1, :, 1:]
+            scaled = np.zeros_like(centre)
+            add_multiple(scaled, theta, centre)
+            centre[...] = _multiple(CROSSED, scaled)
     return _Claims(left, right)
 
 
 def _with_sums(theta: Elements, rows: Elements, total: Elements, shared: Elements) -> Elements:
     """Returns a part of all claims: the mask's, and of each row its own plus theta times its summand of the total."""
-    first = total - shared[1:].sum(axis=0, dtype=np.uint16)
-    sums = np.concatenate((first[None], shared[1:]))
-    return np.concatenate((shared[:1], rows + times(theta, sums.T).T))
+    first = total - _sum(shared[:, 1:])
+    sums = np.concatenate((first[:, None], shared[:, 1:]), axis=1)
+    return np.concatenate((shared[:, :1], rows + times(theta, sums)), axis=1)
 
 
 def crossed(x: Elements, y: Elements) -> Elements:
     """Returns x_i y_{i+1} + x_{i+1} y_i of combined entries x of component i and y of i + 1, summed up in each row."""
-    half = x.shape[-1] // 2
-    return row_products(x, np.roll(y, half, axis=-1))
+    half = len(x) // 2
+    return _crossed_in(x, y, (slice(0, half), slice(half, None)))
 
 
 def _crossed_in(x: Elements, y: Elements, places: tuple[slice, slice]) -> Elements:
     """Returns ``crossed`` of the stars at these places, centres and others."""
     first, second = places
-    return row_products(x[..., first], y[..., second]) + row_products(x[..., second], y[..., first])
+    return row_products(x[first], y[second]) + row_products(x[second], y[first])
 
 
 def _squares(x: Elements, places: tuple[slice, slice]) -> Elements:
-    """Returns centres times others of one component, summed up in each row: (rows, DEGREE)."""
-    return row_products(x[..., places[0]], x[..., places[1]])
+    """Returns centres times others of one component, summed up in each row: (DEGREE, rows)."""
+    return row_products(x[places[0]], x[places[1]])
+
+
+def _sum(x: Elements) -> Elements:
+    """Returns the sum over rows: (DEGREE,)."""
+    found: Elements = x.sum(axis=1, dtype=np.uint16)
+    return found
 
 
 def _multiple(factor: int, x: Elements) -> Elements:
@@ -439,18 +440,18 @@ def _folded(factor: Elements, claims: Elements, mixed: Elements) -> Elements:
     first, second = halves(claims)
     found = first.copy()
     # claim_a + lambda (B_ab + lambda claim_b).
-    found[: len(second)] += times(factor, (mixed + times(factor, second.T).T).T).T
+    found[:, : second.shape[1]] += times(factor, mixed + times(factor, second))
     return found
 
 
 async def _compare(ctx: Context, own: Elements, next_: Elements, claims: _Claims) -> None:
     """Sends right the last row of the component between left and right, masked, with left's part of the claim."""
-    shown = np.concatenate((next_.reshape(-1), claims.left.reshape(-1)))
+    shown = np.concatenate((next_[..., 0].T.reshape(-1), claims.left.reshape(-1)))
     wire = R16.to_wire(shown)
     answers = await ctx.round({ctx.prev_pid: wire}, {ctx.next_pid: wire.size})
     received = R16.from_wire(answers[ctx.next_pid], shown.shape)
-    third, rest = received[: next_.size].reshape(next_.shape), received[next_.size :]
-    if np.any(crossed(third, own)[0] - rest - claims.right[0]):
+    third = received[: next_.size].reshape(DEGREE, -1).T[..., None]
+    if np.any(crossed(third, own)[:, 0] - received[next_.size :] - claims.right[:, 0]):
         raise CheckFailed(
             f"party {ctx.party(ctx.pid)} finds in step {ctx.cost.step!r} that the proof of what party"
             f" {ctx.party(ctx.prev_pid)} multiplied does not hold: it or party {ctx.party(ctx.next_pid)} deviates"

@@ -4,7 +4,7 @@ Numbers of any shape are w planes of words, (w, *shape), the lowest first. Sums 
 (``kernels``). Nothing here is secret or public by itself. Known limit: sums have fewer than 2^32 summands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from protocols.mersenne import Vector, words_of
 from protocols.records import adjoint
 from protocols.ring import R64, Ring, RingArray
-from protocols.shares import Arranged, Grouped, LinearMap, Scaled, Summed
+from protocols.shares import Grouped, LinearMap, Placed, Scaled, Summed
 
 Planes = NDArray[np.uint64]
 
@@ -37,14 +37,32 @@ def add(total: Planes, x: Planes) -> None:
     """Adds numbers of as many planes or fewer to ``total``, in place."""
     from protocols.kernels import add_numbers
 
-    add_numbers(*_flat_total(total, x), False)
+    if len(total) == 1:
+        # NumPy's words wrap as well, here and below.
+        total += x
+    else:
+        add_numbers(*_flat_total(total, x), False)
+
+
+def add_mapped(total: Planes, steps: Sequence[LinearMap], x: Planes) -> None:
+    """Adds numbers to ``total``, in place, after maps were applied to them one after the other."""
+    for step in steps[:-1]:
+        x = mapped(step, x)
+    last = steps[-1] if steps else None
+    if isinstance(last, Placed) and len(total) == 1:
+        add(total[:, last.start : last.start + x.shape[1]], x)
+    else:
+        add(total, x if last is None else mapped(last, x))
 
 
 def subtract(total: Planes, x: Planes) -> None:
     """Subtracts numbers of as many planes or fewer from ``total``, in place."""
     from protocols.kernels import add_numbers
 
-    add_numbers(*_flat_total(total, x), True)
+    if len(total) == 1:
+        total -= x
+    else:
+        add_numbers(*_flat_total(total, x), True)
 
 
 def multiply(x: Planes, y: Planes, words: int) -> Planes:
@@ -52,7 +70,6 @@ def multiply(x: Planes, y: Planes, words: int) -> Planes:
     from protocols.kernels import multiply_numbers
 
     if words == 1:
-        # NumPy's words wrap as well.
         return np.asarray(np.multiply(x[0], y[0]))[None]
     shape = np.broadcast_shapes(x.shape[1:], y.shape[1:])
     return multiply_numbers(_flat(x, shape), _flat(y, shape), words).reshape(words, *shape)
@@ -76,8 +93,7 @@ def taken_back(step: LinearMap, shape: tuple[int, ...], x: Planes) -> Planes:
     """Returns ``records.adjoint`` of coefficients."""
     if isinstance(step, Scaled):
         return _scaled(step, x)
-    sums = isinstance(step, Arranged)
-    return _by_word(lambda word: adjoint(step, R64, shape, word), x, sums=sums)
+    return _by_word(lambda word: adjoint(step, R64, shape, word), x, sums=False)
 
 
 def summed_to(x: Planes, shape: tuple[int, ...]) -> Planes:
@@ -97,7 +113,9 @@ def _scaled(step: Scaled, x: Planes) -> Planes:
 
 def _by_word(apply: Callable[[RingArray], RingArray], x: Planes, *, sums: bool) -> Planes:
     """Applies a map of words to each plane; one that adds up, to halves of words, so that no sum of them wraps."""
-    if not sums or len(x) == 1:
+    if len(x) == 1:
+        return np.asarray(apply(x[0]))[None]
+    if not sums:
         return np.stack([np.asarray(apply(plane)) for plane in x])
     low = np.stack([np.asarray(apply(plane & _LOW_HALF)) for plane in x])
     high = np.stack([np.asarray(apply(plane >> _HALF)) for plane in x])

@@ -15,7 +15,7 @@ from protocols.keystream import Keystream
 from protocols.mersenne import F61, F127, F255, F383, Field
 from protocols.records import Record, Side, Structure
 from protocols.ring import BITS, R16, R32, R64, R128, Ring
-from protocols.shares import Additive, Arranged, Scaled, Share, joined, product
+from protocols.shares import Additive, Reshaped, Scaled, Share, joined, product
 from protocols.verify import BATCH_ELEMENTS, ProductVerifier
 from protocols.verify_bits import Gates
 from protocols.verify_rings import SCHEMES, RingProducts
@@ -68,11 +68,11 @@ async def squares(ctx: Context, ring: Ring) -> Share:
 
 
 async def sums(ctx: Context, ring: Ring) -> Share:
-    """Sums by group and along axes, of products that were scaled, broadcast, arranged and placed; and a plain term."""
+    """Sums by group and along axes, of products that were scaled, broadcast, reshaped and placed; and a plain term."""
     x_sh = share_of(ctx, COUNTS[ring], ring)
     grouped = product(ctx, x_sh, x_sh.times(3)).grouped(STARTS).padded(1, 5)
     table = product(ctx, x_sh[:5].reshape(5, 1), x_sh[:4].reshape(1, 4))
-    outer = table._mapped(Arranged(lambda t: t[::-1])).sum()._mapped(Scaled(-2))
+    outer = table._mapped(Reshaped((5, 2, 2))).sum().sum()._mapped(Scaled(-2))
     return await base.reshare(ctx, grouped + outer + x_sh[:5].additive(ctx))
 
 

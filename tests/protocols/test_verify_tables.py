@@ -1,6 +1,7 @@
 """Counting rows in malicious mode: one-hots' products and their sums are proved, and one wrong element is found."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -12,7 +13,18 @@ from protocols import row_plan as row_plan_module
 from protocols.context import Context
 from protocols.doubled import FACTORS, SCALES
 from protocols.errors import CheckFailed
-from protocols.galois import DEGREE, Elements, fold, multiplier, row_products, times
+from protocols.galois import (
+    DEGREE,
+    KERNELS,
+    NUMPY,
+    Elements,
+    add_multiple,
+    fold,
+    multiplier,
+    row_products,
+    times,
+    weighted_sums,
+)
 from protocols.products import NumpyProducts
 from protocols.proof_sizes import Told, count_checks, tables_of
 from protocols.records import Record
@@ -24,6 +36,7 @@ from protocols.verify import ProductVerifier
 from protocols.verify_tables import Operand, RowTables, stars
 from tests.protocols.deviating import deviate, flip
 from tests.protocols.local import components, run_parties, share_of
+from tests.protocols.test_compiled_products import unaligned
 from tests.protocols.test_privacy import RUNS, find_leak
 
 # Columns whose digits do not fill them, one of one category, and a query of a single column.
@@ -396,32 +409,106 @@ def plain_product(x: Elements, y: Elements) -> list[int]:
     return [value % (1 << 16) for value in found[:DEGREE]]
 
 
-def elements(*shape: int) -> Elements:
-    return np.random.default_rng(9).integers(0, 1 << 16, shape).astype(np.uint16)
+def elements(*shape: int, seed: int = 9) -> Elements:
+    return np.random.default_rng(seed).integers(0, 1 << 16, shape).astype(np.uint16)
 
 
-def test_products_of_elements_are_those_of_polynomials() -> None:
-    x, y = elements(5, DEGREE, 2), elements(7, DEGREE, 2)[2:]
+KERNEL = pytest.mark.parametrize("kernel", KERNELS)
+
+
+@KERNEL
+def test_products_of_elements_are_those_of_polynomials(kernel: str) -> None:
+    x, y = elements(2, DEGREE, 5), elements(2, DEGREE, 7)[..., 2:]
     expected = [
         [
             (a + b) % (1 << 16)
-            for a, b in zip(*(plain_product(u[:, k], v[:, k]) for k in range(2)), strict=True)
+            for a, b in zip(*(plain_product(x[k, :, r], y[k, :, r]) for k in range(2)), strict=True)
         ]
-        for u, v in zip(x, y, strict=True)
+        for r in range(5)
     ]
-    assert row_products(x, y).tolist() == expected
+    assert row_products(x, y, kernel=kernel).T.tolist() == expected
     assert times(x[0, :, 0], y[0])[:, 1].tolist() == plain_product(x[0, :, 0], y[0, :, 1])
-    matrix = multiplier(x[:, :, 0])
+    matrix = multiplier(x[0].T)
     assert matrix.shape == (5, DEGREE, DEGREE)
-    assert np.array_equal(matrix[3], multiplier(x[3, :, 0]))
+    assert np.array_equal(matrix[3], multiplier(x[0, :, 3]))
 
 
-def test_fold_adds_the_second_half_times_a_factor() -> None:
-    x, factor = elements(5, DEGREE, 3), (elements(DEGREE) & np.uint16(1))
-    found = fold(factor, x)
+@KERNEL
+def test_fold_adds_the_second_half_times_a_factor(kernel: str) -> None:
+    x, factor = elements(3, DEGREE, 5), (elements(DEGREE) & np.uint16(1))
+    found = fold(factor, x, kernel=kernel)
     assert found.shape == (3, DEGREE, 3)
-    assert np.array_equal(found[2], x[2])
-    assert np.array_equal(found[1], x[1] + times(factor, x[4]))
+    assert np.array_equal(found[..., 2], x[..., 2])
+    for term in range(3):
+        product = times(factor, x[term, :, 3:])
+        assert product[:, 1].tolist() == plain_product(factor, x[term, :, 4])
+        assert np.array_equal(found[term, :, :2], x[term, :, :2] + product)
+
+
+@KERNEL
+@pytest.mark.parametrize("largest", [1, 2, (1 << 16) - 1])
+def test_weighted_sums_are_those_of_integers(kernel: str, largest: int) -> None:
+    """Of weights that single precision would do for, too, and of so many numbers that it would not."""
+    for numbers, count in ((0, 3), (1, 1), (7, 33), (16, 32), (17, 65), (600, 40)):
+        weights, x = elements(DEGREE, numbers), elements(numbers, count, seed=3)
+        # Weights of 0 and 1, of 1 and 2, and any.
+        weights = weights % np.uint16(2) + np.uint16(largest - 1) if largest < 3 else weights
+        expected = weights.astype(np.int64) @ x.astype(np.int64) % (1 << 16)
+        assert np.array_equal(weighted_sums(weights, x, kernel=kernel), expected)
+
+
+# Around a chunk of 32 rows, and around the 64 and 1,024 of matrices.
+ROW_COUNTS = (0, 1, 2, 31, 32, 33, 63, 64, 65, 1024, 1027)
+
+
+@pytest.mark.parametrize("kernel", KERNELS[:-1])
+@pytest.mark.parametrize("kind", ["random", "largest"])
+def test_compiled_loops_are_those_of_numpy(kernel: str, kind: str) -> None:
+    """To the bit, for arrays with gaps between their rows, which are left as they are."""
+    for terms, number in itertools.product((0, 1, 3), ROW_COUNTS):
+        wide = elements(terms, DEGREE + 2, 2, number + 5, seed=terms)
+        if kind == "largest":
+            wide[...] = 0x8000
+        x, y = (wide[:, 1:-1, half, 3 : number + 3] for half in range(2))
+        assert np.array_equal(row_products(x, y, kernel=kernel), row_products(x, y, kernel=NUMPY))
+        factor = elements(DEGREE, seed=number) & np.uint16(1)
+        around, before = elements(terms, DEGREE, number + 2), elements(terms, DEGREE, number + 2)
+        expected = before[..., 1 : number + 1].copy()
+        add_multiple(around[..., 1 : number + 1], factor, x, kernel=kernel)
+        add_multiple(expected, factor, x, kernel=NUMPY)
+        before[..., 1 : number + 1] = expected
+        assert np.array_equal(around, before)
+        weights, numbers = elements(DEGREE, terms), wide[:, 0, 0, 2 : number + 2]
+        for some in (numbers, R16.blank(numbers.shape), numbers[:, ::-1], unaligned(numbers)):
+            assert np.array_equal(
+                weighted_sums(weights, some, kernel=kernel),
+                weighted_sums(weights, some, kernel=NUMPY),
+            )
+
+
+@pytest.mark.parametrize("kernel", KERNELS[:-1])
+def test_compiled_loops_refuse_what_they_are_not_for(kernel: str) -> None:
+    x, sums = elements(2, DEGREE, 4), elements(DEGREE, 4)
+    for wrong in (x[:, 1:], x[:1], x[..., 1:], x[..., ::2]):
+        with pytest.raises(ValueError, match=r"expected|gaps"):
+            row_products(x, wrong, kernel=kernel)
+    with pytest.raises(ValueError, match="other than 0 and 1"):
+        add_multiple(x, np.full(DEGREE, 2, np.uint16), x.copy(), kernel=kernel)
+    with pytest.raises(ValueError, match="expected"):
+        add_multiple(x, np.zeros(DEGREE - 1, np.uint16), x.copy(), kernel=kernel)
+    with pytest.raises(ValueError, match="expected"):
+        weighted_sums(elements(DEGREE, 3), elements(4, 2), kernel=kernel)
+    from protocols import _galois as compiled
+
+    with pytest.raises(TypeError, match="axes"):
+        compiled.multiply(x, x, sums.astype(np.int16), kernel)
+    with pytest.raises(TypeError, match="axes"):
+        compiled.multiply(sums, sums, sums, kernel)
+    with pytest.raises(ValueError, match="VARIANTS"):
+        compiled.multiply(x, x, sums, "another")
+    sums.flags.writeable = False
+    with pytest.raises((BufferError, ValueError), match=r"not writ|read-only"):
+        compiled.multiply(x, x, sums, kernel)
 
 
 def test_the_modulus_is_irreducible_modulo_2() -> None:

@@ -9,7 +9,7 @@ from protocols import wide
 from protocols.mersenne import ints_of, words_of
 from protocols.records import adjoint
 from protocols.ring import R16, R32, R64, R128, Ring
-from protocols.shares import Arranged, Grouped, LinearMap, Placed, Scaled, Summed
+from protocols.shares import Grouped, LinearMap, Placed, Reshaped, Scaled, Summed
 
 seeds = st.integers(0, 2**32 - 1)
 some_words = st.integers(1, 3)
@@ -100,7 +100,7 @@ MAPS: list[LinearMap] = [
     Placed(2, 9),
     Scaled(3),
     Scaled(-2),
-    Arranged(lambda term: np.concatenate((term[::-1], term[:2]))),
+    Reshaped((2, 3, 4)),
 ]
 
 
@@ -133,6 +133,19 @@ def test_maps_and_their_adjoints_are_those_of_integers(step: LinearMap, words: i
         c = numbers(words, found.shape[1:], generator)
         back = wide.taken_back(step, (4, 6), c)
         assert same(back, np.asarray(adjoint(step, _Integers(), (4, 6), integers(c))))
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_mapped_numbers_are_added_in_place(words: int) -> None:
+    generator = np.random.default_rng(words)
+    for steps in ([], [Scaled(3)], [Placed(1, 6)], [Reshaped((6, 4)), Placed(2, 9)]):
+        x = expected = numbers(words, (4, 6), generator)
+        for step in steps:
+            expected = wide.mapped(step, expected)
+        total = numbers(words, expected.shape[1:], generator)
+        before = integers(total)
+        wide.add_mapped(total, steps, x)
+        assert same(total, before + integers(expected))
 
 
 def test_sums_of_the_largest_numbers_carry_into_the_next_plane() -> None:
