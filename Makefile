@@ -42,7 +42,7 @@ help:
 setup: $(STAMP)
 
 # The stamp is written last, so that an interrupted set-up starts again.
-$(STAMP): pyproject.toml setup.py protocols/_galois.c protocols/_gates.c protocols/_products.c constraints.txt
+$(STAMP): pyproject.toml setup.py $(wildcard protocols/*.[ch]) constraints.txt
 	@for candidate in $(if $(PYTHON),"$(PYTHON)",$(CANDIDATES)); do \
 	    if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	        found=$$candidate; break; \

@@ -10,6 +10,7 @@ setup(
         Extension(
             f"protocols.{name}",
             [f"protocols/{name}.c"],
+            depends=["protocols/_variants.h"],
             extra_compile_args=["-O3"],
             py_limited_api=True,
             optional=True,

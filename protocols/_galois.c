@@ -11,6 +11,8 @@ one can run. Secret: rows and sums; neither branches nor addresses depend on the
 #include <stdint.h>
 #include <string.h>
 
+#include "_variants.h"
+
 #define DEGREE 47 /* The modulus is x^47 + x^5 + 1. */
 #define MIDDLE 5
 #define PRODUCT (2 * DEGREE - 1)
@@ -155,13 +157,15 @@ LOOPS(avx512, 64, __attribute__((target("avx512bw"))))
 
 static const Loops *loops_of(const char *variant)
 {
+    if (!runs_here(variant))
+        return NULL;
 #ifdef __x86_64__
-    if (!strcmp(variant, "avx512") && __builtin_cpu_supports("avx512bw"))
+    if (!strcmp(variant, "avx512"))
         return &avx512;
-    if (!strcmp(variant, "avx2") && __builtin_cpu_supports("avx2"))
+    if (!strcmp(variant, "avx2"))
         return &avx2;
 #endif
-    return strcmp(variant, "portable") ? NULL : &portable;
+    return &portable;
 }
 
 static Py_ssize_t smaller(Py_ssize_t a, Py_ssize_t b)
@@ -470,33 +474,13 @@ static PyObject *weigh(PyObject *Py_UNUSED(module), PyObject *arguments)
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
-static int filled(PyObject *module)
-{
-    const char *const names[] = {"avx512", "avx2", "portable"};
-    PyObject *list = PyList_New(0), *tuple = NULL;
-    for (size_t i = 0; list && i < sizeof names / sizeof *names; i++) {
-        if (!loops_of(names[i]))
-            continue;
-        PyObject *name = PyUnicode_FromString(names[i]);
-        if (!name || PyList_Append(list, name))
-            Py_CLEAR(list);
-        Py_XDECREF(name);
-    }
-    if (list)
-        tuple = PyList_AsTuple(list);
-    Py_XDECREF(list);
-    const int failed = !tuple || PyModule_AddObjectRef(module, "VARIANTS", tuple);
-    Py_XDECREF(tuple);
-    return failed ? -1 : 0;
-}
-
 static PyMethodDef methods[] = {
     {"multiply", multiply, METH_VARARGS, "Adds to sums (47, rows) the products of x and y (terms, 47, rows)."},
     {"scale", scale, METH_VARARGS, "Adds to sums the product of a factor (47,) and x, (terms, 47, rows) both."},
     {"weigh", weigh, METH_VARARGS, "Adds to sums (47, rows) the product of weights (47, n) and x (n, rows)."},
     {NULL, NULL, 0, NULL},
 };
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, filled}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_variants}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_galois", "Sums and products of elements of GR(2^16, 47).", 0, methods, slots, NULL, NULL, NULL,
 };

@@ -11,6 +11,8 @@ operands and sums; neither branches nor addresses depend on them. Public: shapes
 #include <stdint.h>
 #include <string.h>
 
+#include "_variants.h"
+
 #define CHUNK 64                             /* Bytes, a line of the cache. */
 #define NUMBERS (CHUNK / 2)                  /* Numbers in a chunk. */
 #define DEPTH 32                             /* Chunks of rows at a time. */
@@ -71,13 +73,15 @@ INNER(sums_avx512, 64, __attribute__((target("avx512bw"))))
 
 static Inner inner_of(const char *variant)
 {
+    if (!runs_here(variant))
+        return NULL;
 #ifdef __x86_64__
-    if (!strcmp(variant, "avx512") && __builtin_cpu_supports("avx512bw"))
+    if (!strcmp(variant, "avx512"))
         return sums_avx512;
-    if (!strcmp(variant, "avx2") && __builtin_cpu_supports("avx2"))
+    if (!strcmp(variant, "avx2"))
         return sums_avx2;
 #endif
-    return strcmp(variant, "portable") ? NULL : sums_portable;
+    return sums_portable;
 }
 
 /* Copies `width` entries from `entry` on, and their rows from `row` on, chunk by chunk beside one another; zeros where
@@ -196,32 +200,12 @@ static PyObject *add(PyObject *Py_UNUSED(module), PyObject *arguments)
     return done;
 }
 
-static int filled(PyObject *module)
-{
-    const char *const names[] = {"avx512", "avx2", "portable"};
-    PyObject *list = PyList_New(0), *tuple = NULL;
-    for (size_t i = 0; list && i < sizeof names / sizeof *names; i++) {
-        if (!inner_of(names[i]))
-            continue;
-        PyObject *name = PyUnicode_FromString(names[i]);
-        if (!name || PyList_Append(list, name))
-            Py_CLEAR(list);
-        Py_XDECREF(name);
-    }
-    if (list)
-        tuple = PyList_AsTuple(list);
-    Py_XDECREF(list);
-    const int failed = !tuple || PyModule_AddObjectRef(module, "VARIANTS", tuple);
-    Py_XDECREF(tuple);
-    return failed ? -1 : 0;
-}
-
 static PyMethodDef methods[] = {
     {"add", add, METH_VARARGS,
      "Adds to sums (a, b) the products of left (a, rows) and right (b, rows), summed over rows, modulo 2^16."},
     {NULL, NULL, 0, NULL},
 };
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, filled}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_variants}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_products", "Sums over rows of products of 16-bit numbers.", 0, methods, slots, NULL, NULL,
     NULL,
