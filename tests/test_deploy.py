@@ -83,6 +83,20 @@ def test_images_run_as_nobody_special_from_a_pinned_base(path: Path) -> None:
     assert "HEALTHCHECK" in text
 
 
+def test_a_source_distribution_has_all_that_its_compiled_parts_include() -> None:
+    """Without a header an installation from it would compile nothing, and say nothing."""
+    manifest = (ROOT / "MANIFEST.in").read_text().splitlines()
+    headers = [
+        (ROOT / "protocols" / name).relative_to(ROOT)
+        for source in (ROOT / "protocols").glob("*.c")
+        for name in re.findall(r'^#include "(.+)"$', source.read_text(), re.MULTILINE)
+    ]
+    assert headers
+    for header in headers:
+        assert f"include {header}" in manifest
+        assert f'"{header}"' in (ROOT / "setup.py").read_text()
+
+
 def test_images_are_made_of_the_packages_that_the_project_installs() -> None:
     """The build's copied files are all of it, and the ignore file lets nothing else in.
 
