@@ -134,7 +134,8 @@ def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def time_line(report: Mapping[str, object], phases: Sequence[str]) -> tuple[str, str]:
-    """Returns the seconds in all and in the timed ``phases``."""
+    """Returns the seconds in all and in the timed ``phases``; what is left of them as "other"."""
     times = section(report, "time")
-    shown = [f"{name} {times[f'{name}_s']:.1f} s" for name in phases if f"{name}_s" in times]
+    named = [*phases, "write", "other"]
+    shown = [f"{name} {times[f'{name}_s']:.1f} s" for name in named if f"{name}_s" in times]
     return "time", f"{times['total_s']:.1f} s: {', '.join(shown)}"
