@@ -88,22 +88,33 @@ def fill(model: Model, given: NDArray[np.int32], generator: PublicGenerator) -> 
     Each row is drawn given its own columns. Rows that agree on all that a clique is drawn from are spread evenly, as in
     ``Model.sample``. Raises ``ConditionError`` that names the first rows whose given codes have probability 0.
     """
-    codes = given.copy()
-    known = np.asarray(given != DRAWN)
-    masks, of_row = np.unique(known, axis=0, return_inverse=True)
-    impossible: list[int] = []
-    for number, mask in enumerate(masks):
-        rows = np.flatnonzero(of_row.reshape(-1) == number)
-        part, bad = _filled(model, codes[rows], mask, generator=generator)
-        codes[rows] = part
-        impossible += rows[bad].tolist()
-    if impossible:
-        shown = ", ".join(str(row + 1) for row in sorted(impossible)[:10])
+    codes, impossible = fill_possible(model, given, generator)
+    if len(impossible):
+        shown = ", ".join(str(row + 1) for row in impossible[:10].tolist())
         raise ConditionError(
             f"{len(impossible)} of {len(given)} rows have given values that occur together in no row of the model, so "
             f"that nothing can be drawn for them: number {shown}; expected other values, or fewer given columns"
         )
     return codes
+
+
+def fill_possible(
+    model: Model, given: NDArray[np.int32], generator: PublicGenerator
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Returns the rows as ``fill`` does, and the numbers of those of probability 0, which stay as they are given."""
+    codes = given.copy()
+    known = np.asarray(given != DRAWN)
+    masks, of_row = np.unique(known, axis=0, return_inverse=True)
+    impossible = list[NDArray[np.int64]]()
+    for number, mask in enumerate(masks):
+        rows = np.flatnonzero(of_row.reshape(-1) == number)
+        part, bad = _filled(model, codes[rows], mask, generator=generator)
+        if len(bad):
+            impossible.append(rows[bad])
+            rows = np.delete(rows, bad)
+            part, _ = _filled(model, codes[rows], mask, generator=generator)
+        codes[rows] = part
+    return codes, np.sort(np.concatenate(impossible)) if impossible else np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,333 @@
+"""Public description of tables with keys: one table of persons, and tables whose rows belong to them.
+
+All values here are public. Raises ``DomainError`` for tables that do not fit one another.
+Limits: two levels; a person is known by one column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from mechanisms.column_parts import duplicates
+from mechanisms.column_reading import check_keys, read_column, read_strings
+from mechanisms.columns import Categorical, Column, Moment
+from mechanisms.domain import Domain
+from mechanisms.errors import DomainError
+from mechanisms.numbers import Integer, Real
+
+MOST_ROWS = 200
+"""Largest number of rows of a person: each number is a cell of its own."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_DOMAIN = ("column", "split", "constraint", "missing", "ignore", "format")
+_PARENT = {"name", "key"}
+_CHILD = {"name", "key", "parent", "rows"}
+
+
+@dataclass(frozen=True, slots=True)
+class ParentTable:
+    """The table of persons: one row for each, known by ``key``.
+
+    ``domain`` describes its columns without the key. None: there is no such table, and the persons are those whose keys
+    stand in the other tables.
+    """
+
+    name: str
+    key: str
+    domain: Domain | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildTable:
+    """A table with several rows of a person, who is known by ``key``.
+
+    ``rows`` is the number of a person's rows that count: the privacy guarantee covers a person who has so many.
+    ``most`` is the largest number of rows of a synthetic person. ``order`` is the column, of dates or whole numbers, by
+    which a person's rows follow one another; without it, they do so as they stand in the table. ``constant`` columns
+    have one value in all rows of a person, and ``copied`` ones that of the person's own column of the same name.
+    ``changes`` describe, under a column's name, by how much its numbers (or its dates, in their unit) differ from those
+    of the row before: such a column is modelled by its changes, and an order always is, with changes from 0.
+    """
+
+    name: str
+    key: str
+    domain: Domain
+    rows: int
+    most: int
+    order: str | None = None
+    constant: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
+    changes: tuple[Integer | Real, ...] = ()
+
+    def __post_init__(self) -> None:
+        where = f"table {self.name!r}"
+        if not 1 <= self.rows <= MOST_ROWS or not self.rows <= self.most <= MOST_ROWS:
+            raise DomainError(
+                f"{where}: rows = {self.rows}, most = {self.most}; expected 1 <= rows <= most <= {MOST_ROWS}"
+            )
+        if self.key in self.domain.described_names:
+            raise DomainError(
+                f"{where}: the key {self.key!r} has a column; expected it without one"
+            )
+        named = (*self.constant, *self.copied, *(each.name for each in self.changes))
+        for name in (*named, *([self.order] if self.order else [])):
+            if name not in self.domain.names:
+                raise DomainError(
+                    f"{where}: no column {name!r}; the columns are {', '.join(self.domain.names)}"
+                )
+        fixed = {*self.constant, *self.copied}
+        if twice := duplicates([*named, *([self.order] if self.order in fixed else [])]):
+            raise DomainError(
+                f"{where}: column {twice[0]!r} is said to be two of constant, copied, changing and the order; expected "
+                "one of them"
+            )
+        for change in self.changes:
+            self._check_change(where, change)
+        self._check_order(where)
+
+    def _check_change(self, where: str, change: Integer | Real) -> None:
+        column = self.domain.columns[self.domain.index(change.name)]
+        if isinstance(column, Categorical):
+            raise DomainError(
+                f"{where}: change of {change.name!r}, which has categories; expected a column of numbers or dates"
+            )
+        whole = isinstance(column, Moment | Integer)
+        if whole != isinstance(change, Integer) or change.marks or change.missing:
+            kind = "integer" if whole else "real"
+            raise DomainError(
+                f'{where}: change of {change.name!r}; expected kind = "{kind}", as its column has, without marks and '
+                "missing"
+            )
+        if change.name in self._related:
+            raise DomainError(
+                f"{where}: change of {change.name!r}, which is in a constraint; its values follow from the row before, "
+                "so that no other rule can hold for them"
+            )
+
+    def _check_order(self, where: str) -> None:
+        if self.order is None:
+            return
+        column = self.domain.columns[self.domain.index(self.order)]
+        if not isinstance(column, Moment | Integer) or column.marks:
+            raise DomainError(
+                f"{where}: order = {self.order!r}; expected a column of dates or whole numbers, without marks"
+            )
+        if not any(each.name == self.order and each.low >= 0 for each in self.changes):
+            raise DomainError(
+                f"{where}: order = {self.order!r} stands without its change; expected [[table.change]] with name = "
+                f'{self.order!r}, kind = "integer", low from 0 and high, in its unit'
+            )
+
+    @property
+    def _related(self) -> set[str]:
+        return {name for each in self.domain.constraints for name in each.needs}
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """Columns that may differ between rows of a person."""
+        return tuple(name for name in self.own if name not in self.constant)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Columns that are not copied from the person's own ones."""
+        return tuple(name for name in self.domain.names if name not in self.copied)
+
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        """Changing columns whose values are modelled given the row before.
+
+        Those with a change are not, but where a value may be missing or a mark.
+        """
+        by_change = {each.name for each in self.changes}
+        return tuple(
+            column.name
+            for column in self.domain.columns
+            if column.name in self.changing
+            and (column.name not in by_change or _may_be_absent(column))
+        )
+
+    def column(self, name: str) -> Column:
+        """Returns a column of the table."""
+        return self.domain.columns[self.domain.index(name)]
+
+
+def _may_be_absent(column: Column) -> bool:
+    return column.missing or (not isinstance(column, Categorical) and bool(column.marks))
+
+
+@dataclass(frozen=True)
+class KeyedTables:
+    """One table of persons and at least one with their rows."""
+
+    parent: ParentTable
+    children: tuple[ChildTable, ...]
+
+    def __post_init__(self) -> None:
+        names = [self.parent.name, *(child.name for child in self.children)]
+        if not self.children:
+            raise DomainError(
+                f"table {self.parent.name!r} stands alone; expected a [[table]] whose parent it is, too"
+            )
+        if len(set(names)) < len(names):
+            raise DomainError(f"tables are called {', '.join(names)}; expected different names")
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise DomainError(
+                    f"table {name!r}: expected a name of letters, digits, - and _, up to 64, that begins with a letter"
+                )
+        parent = self.parent.domain
+        above = () if parent is None else parent.names
+        for child in self.children:
+            if unknown := [name for name in child.copied if name not in above]:
+                raise DomainError(
+                    f"table {child.name!r}: copied has {unknown[0]!r}, which {self.parent.name!r} lacks; expected one "
+                    f"of {', '.join(above) or 'none'}"
+                )
+        if parent is not None and self.parent.key in parent.described_names:
+            raise DomainError(
+                f"table {self.parent.name!r}: the key {self.parent.key!r} has a column; expected it without one"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tables that are read and written."""
+        parent = () if self.parent.domain is None else (self.parent.name,)
+        return (*parent, *(child.name for child in self.children))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, ParentTable | ChildTable]:
+        """Tables by name."""
+        found: dict[str, ParentTable | ChildTable] = {self.parent.name: self.parent}
+        return found | {child.name: child for child in self.children}
+
+    def domain_of(self, name: str) -> Domain:
+        """Returns the domain of a table's columns without the key. Raises ``DomainError`` for a parent without any."""
+        domain = self.by_name[name].domain
+        if domain is None:
+            raise DomainError(f"table {name!r} has no columns")
+        return domain
+
+    def to_dict(self) -> list[dict[str, object]]:
+        """Returns the ``[[table]]`` tables of a configuration."""
+        parent, tables = self.parent, list[dict[str, object]]()
+        own = {} if parent.domain is None else _domain_dict(parent.domain, parent.key)
+        tables.append({"name": parent.name, "key": parent.key} | own)
+        for child in self.children:
+            said: dict[str, object] = {
+                "name": child.name,
+                "parent": parent.name,
+                "key": child.key,
+                "rows": child.rows,
+                "most": child.most,
+            }
+            said |= {"order": child.order} if child.order else {}
+            said |= {"constant": list(child.constant)} if child.constant else {}
+            said |= {"copied": list(child.copied)} if child.copied else {}
+            said |= {"change": [each.to_dict() for each in child.changes]} if child.changes else {}
+            tables.append(said | _domain_dict(child.domain, child.key))
+        return tables
+
+    @classmethod
+    def from_list(cls, tables: object) -> KeyedTables:
+        """Reads ``[[table]]``. Raises ``DomainError``."""
+        if not isinstance(tables, Sequence) or not all(isinstance(t, Mapping) for t in tables):
+            raise DomainError("table: expected [[table]], one for each table")
+        parents = [table for table in tables if "parent" not in table]
+        if len(parents) != 1:
+            raise DomainError(
+                f"{len(parents)} [[table]] stand without parent; expected one, the table of persons, and the others"
+                " with its name as their parent"
+            )
+        parent = _parent(parents[0])
+        children = tuple(_child(table, parent) for table in tables if "parent" in table)
+        return cls(parent, children)
+
+
+def _parent(table: Mapping[str, object]) -> ParentTable:
+    name = _text(table, "name", "a [[table]]")
+    where = f"table {name!r}"
+    check_keys(where, table, required=_PARENT, optional=set(_DOMAIN))
+    key = _text(table, "key", where)
+    domain = _domain(where, table, key) if "column" in table else None
+    return ParentTable(name, key, domain)
+
+
+def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
+    name = _text(table, "name", "a [[table]]")
+    where = f"table {name!r}"
+    check_keys(
+        where,
+        table,
+        required=_CHILD | {"column"},
+        optional={"most", "order", "change", "constant", "copied", *_DOMAIN},
+    )
+    above = _text(table, "parent", where)
+    if above != parent.name:
+        raise DomainError(
+            f"{where}: parent = {above!r}; expected {parent.name!r}, the table without a parent: there are two levels"
+        )
+    rows = _whole(table, "rows", where)
+    key = _text(table, "key", where)
+    return ChildTable(
+        name,
+        key,
+        _domain(where, table, key),
+        rows,
+        _whole(table, "most", where) if "most" in table else rows,
+        _text(table, "order", where) if "order" in table else None,
+        read_strings(where, table, "constant") if "constant" in table else (),
+        read_strings(where, table, "copied") if "copied" in table else (),
+        _changes(where, table.get("change", ())),
+    )
+
+
+def _changes(where: str, tables: object) -> tuple[Integer | Real, ...]:
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        raise DomainError(f"{where}: change is no array of tables; expected [[table.change]]")
+    found = list[Integer | Real]()
+    for position, table in enumerate(tables):
+        try:
+            column = read_column(position, table)
+        except DomainError as error:
+            raise DomainError(f"{where}: change, {error}") from error
+        if not isinstance(column, Integer | Real):
+            raise DomainError(
+                f'{where}: change {position + 1}; expected kind = "integer" or "real"'
+            )
+        found.append(column)
+    return tuple(found)
+
+
+def _domain(where: str, table: Mapping[str, object], key: str) -> Domain:
+    """Returns the domain of a table, which ignores its key."""
+    try:
+        domain = Domain.from_dict({name: table[name] for name in _DOMAIN if name in table})
+        if key in domain.ignore or key in domain.described_names:
+            return domain
+        return replace(domain, ignore=(*domain.ignore, key))
+    except DomainError as error:
+        raise DomainError(f"{where}: {error}") from error
+
+
+def _domain_dict(domain: Domain, key: str) -> dict[str, object]:
+    document = domain.to_dict()
+    if ignore := [name for name in domain.ignore if name != key]:
+        return document | {"ignore": ignore}
+    document.pop("ignore", None)
+    return document
+
+
+def _text(table: Mapping[str, object], key: str, where: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or not value:
+        raise DomainError(f"{where}: {key} = {value!r}; expected a text")
+    return value
+
+
+def _whole(table: Mapping[str, object], key: str, where: str) -> int:
+    value = table[key]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise DomainError(f"{where}: {key} = {value!r}; expected a whole number")
+    return value

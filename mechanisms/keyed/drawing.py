@@ -1,0 +1,349 @@
+"""Synthetic tables with keys from the models of their views: whole persons, with their rows in order.
+
+A person is drawn with the number of its rows and the first of them from the view of persons, every further row given
+the one before it and the person's own columns from the view of steps. So constant columns are constant, and a date is
+that of the row before and a gap, which is not negative.
+
+All values here are public: models are made of released measurements, and drawing is post-processing.
+Limits: where noise left no probability for a row's given values together, it is drawn given fewer of them, the person's
+own columns first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mechanisms.column_values import number_of, number_text
+from mechanisms.columns import Categorical, Column
+from mechanisms.conditioning import DRAWN, conditioned, fill_possible
+from mechanisms.constraints.rows import settle
+from mechanisms.domain import Domain
+from mechanisms.keyed.declared import ChildTable, KeyedTables
+from mechanisms.keyed.views import BEFORE, CHANGE, FIRST, NUMBER, Words, number_in
+from mechanisms.model import Model
+from mechanisms.numbers import Integer
+from mechanisms.sampling import PublicGenerator, public_generator
+from mechanisms.table import decode_column, written_frame
+
+Texts: TypeAlias = dict[str, NDArray[np.object_]]
+"""Modelled columns as text, (rows,) each, None for a missing value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Persons:
+    """Drawn persons: ``own`` columns of the table of persons, and by table the rows of each, in order.
+
+    ``rows`` has for each table the persons of its rows, ascending, and the rows' columns.
+    """
+
+    count: int
+    own: Texts
+    rows: Mapping[str, tuple[NDArray[np.int64], Texts]]
+
+
+def draw_persons(
+    tables: KeyedTables, models: Mapping[str, Model], count: int, *, seed: int
+) -> Persons:
+    """Draws ``count`` persons from the ``models`` of the views, by name; the same seed draws the same persons.
+
+    Raises ``ValueError`` unless ``count`` is positive.
+    """
+    generator = public_generator(seed)
+    drawing = _Drawing(tables, models, generator)
+    return drawing.persons(count)
+
+
+def keyed_frames(
+    tables: KeyedTables, persons: Persons
+) -> Iterator[tuple[str, Domain, pd.DataFrame]]:
+    """Yields each table by name, with the description of its columns, and its rows as text, keys first.
+
+    Keys are numbers from 1, the same in all tables.
+    """
+    parent = tables.parent
+    if parent.domain is not None:
+        every = np.arange(persons.count)
+        yield parent.name, *_written(parent.domain, parent.key, every, persons.own, persons.count)
+    for child in tables.children:
+        of, texts = persons.rows[child.name]
+        yield child.name, *_written(child.domain, child.key, of, texts, persons.count)
+
+
+def _written(
+    domain: Domain, key: str, of: NDArray[np.int64], texts: Texts, persons: int
+) -> tuple[Domain, pd.DataFrame]:
+    """Returns a table with its key as a column of whole numbers, and its rows."""
+    absent = domain.missing_values[0] if domain.missing_values else ""
+    filled = {name: _with(t, absent) for name, t in texts.items()}
+    frame = written_frame(domain, filled)
+    frame.insert(0, key, [str(number + 1) for number in of.tolist()])
+    keyed = replace(
+        domain,
+        columns=(Integer(key, 1, max(1, persons)), *domain.columns),
+        ignore=tuple(name for name in domain.ignore if name != key),
+        implied=tuple(replace(each, position=each.position + 1) for each in domain.implied),
+        derived=tuple(replace(each, position=each.position + 1) for each in domain.derived),
+    )
+    return keyed, frame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Drawing:
+    tables: KeyedTables
+    models: Mapping[str, Model]
+    generator: PublicGenerator
+
+    def persons(self, count: int) -> Persons:
+        parent, model = self.tables.parent, self.models[self.tables.parent.name]
+        codes = model.sample(count, self.generator)
+        names = model.domain.names
+        numbers = {child.name: self._numbers(model, codes, child) for child in self.tables.children}
+        for child in self.tables.children:
+            codes = self._with_first_row(model, codes, child, numbers[child.name] > 0)
+        own: Texts = {}
+        if parent.domain is not None:
+            places = [names.index(f"{parent.name}.{name}") for name in parent.domain.names]
+            cells = zip(places, parent.domain.columns, strict=True)
+            columns = (replace(model.domain.columns[i], name=column.name) for i, column in cells)
+            domain = replace(parent.domain, columns=tuple(columns))
+            own = self._texts(domain, codes[:, places], {})
+        rows = {
+            child.name: self._rows(child, codes, own, numbers[child.name])
+            for child in self.tables.children
+        }
+        return Persons(count, own, rows)
+
+    def _numbers(
+        self, model: Model, codes: NDArray[np.int32], child: ChildTable
+    ) -> NDArray[np.int64]:
+        """Draws the number of each person's rows."""
+        place = model.domain.index(f"{child.name}.{NUMBER}")
+        texts = decode_column(
+            model.domain, model.domain.columns[place], codes[:, place], self.generator
+        )
+        return texts.astype(np.int64)
+
+    def _with_first_row(
+        self,
+        model: Model,
+        codes: NDArray[np.int32],
+        child: ChildTable,
+        has_rows: NDArray[np.bool_],
+    ) -> NDArray[np.int32]:
+        """Draws the first row again where a person with rows has lost a value that every row has."""
+        domain, names = model.domain, model.domain.names
+        none = Words.of(self.tables).none
+        evidence, wrong = {}, np.zeros(len(codes), np.bool_)
+        places = [names.index(f"{child.name}.{FIRST}.{name}") for name in child.own]
+        for place, name in zip(places, child.own, strict=True):
+            column = domain.columns[place]
+            absent = column.code_of(none)
+            if absent is None and column.missing and not child.column(name).missing:
+                absent = column.size - 1
+            if absent is None:
+                continue
+            evidence[names[place]] = np.where(np.arange(column.size) == absent, 0.0, 1.0)
+            wrong |= has_rows & (codes[:, place] == absent)
+        if not wrong.any():
+            return codes
+        given = codes[wrong].copy()
+        given[:, places] = DRAWN
+        under = conditioned(model, evidence).model
+        filled = codes.copy()
+        filled[wrong] = _fill(under, given, (), self.generator)
+        return filled
+
+    def _rows(
+        self, child: ChildTable, codes: NDArray[np.int32], own: Texts, numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Texts]:
+        persons = self.models[self.tables.parent.name]
+        of = np.flatnonzero(numbers > 0)
+        domain, drawn = self._row_codes(persons, codes[of], child, child.own, FIRST)
+        first = self._texts(domain, drawn, {name: own[name][of] for name in child.copied})
+        parts, current = [(of, first)], first
+        for row in range(2, int(numbers.max(initial=0)) + 1):
+            going = numbers[of] >= row
+            of = of[going]
+            before = {name: texts[going] for name, texts in current.items()}
+            mine = np.searchsorted(parts[0][0], of)
+            fixed = {name: first[name][mine] for name in (*child.constant, *child.copied)}
+            given = {f"{self.tables.parent.name}.{name}": texts[of] for name, texts in own.items()}
+            current = self._next(child, given, before, fixed, numbers[of])
+            parts.append((of, current))
+        return _in_order(parts, child.domain.names)
+
+    def _next(
+        self,
+        child: ChildTable,
+        own: Texts,
+        before: Texts,
+        fixed: Texts,
+        numbers: NDArray[np.int64],
+    ) -> Texts:
+        """Draws the rows after ``before``, with the ``fixed`` columns of the first row."""
+        model = self.models[child.name]
+        given = own | {f"{child.name}.{NUMBER}": numbers.astype(str).astype(object)}
+        given |= {f"{child.name}.{FIRST}.{name}": fixed[name] for name in child.constant}
+        given |= {f"{child.name}.{BEFORE}.{name}": before[name] for name in child.changing}
+        start = _codes_of(model.domain, given, len(numbers))
+        codes = _fill(model, start, tuple(given), self.generator)
+        fixed = fixed | {
+            change.name: self._changed(child, model, codes, before[change.name], change.name)
+            for change in child.changes
+        }
+        domain, drawn = self._row_codes(model, codes, child, child.modelled, "")
+        return self._texts(domain, drawn, fixed)
+
+    def _row_codes(
+        self,
+        model: Model,
+        codes: NDArray[np.int32],
+        child: ChildTable,
+        names: Sequence[str],
+        word: str,
+    ) -> tuple[Domain, NDArray[np.int32]]:
+        """Returns rows of a table in the cells that a view's model has for the columns ``names``.
+
+        Other columns are fixed: their codes are 0 until ``_texts`` has their values.
+        """
+        drawn = np.zeros((len(codes), len(child.domain.columns)), np.int32)
+        columns = list(child.domain.columns)
+        for i, column in enumerate(columns):
+            if column.name in names:
+                called = ".".join(part for part in (child.name, word, column.name) if part)
+                place = model.domain.index(called)
+                drawn[:, i] = codes[:, place]
+                own = model.domain.columns[place]
+                columns[i] = replace(own, name=column.name, missing=column.missing)
+        return replace(child.domain, columns=tuple(columns)), drawn
+
+    def _changed(
+        self,
+        child: ChildTable,
+        model: Model,
+        codes: NDArray[np.int32],
+        before: NDArray[np.object_],
+        name: str,
+    ) -> NDArray[np.object_]:
+        """Returns values that differ from those ``before`` by a drawn change, within the column's bounds.
+
+        Where there is no number before, none is drawn now, or no change is, the drawn value stands.
+        """
+        column = child.column(name)
+        change = f"{child.name}.{CHANGE}.{name}"
+        by = self._drawn(model, codes, change)
+        found = np.empty(len(codes), object)
+        if name in child.modelled:
+            found = self._drawn(model, codes, f"{child.name}.{name}")
+        for row, (start, now, text) in enumerate(zip(before, found, by, strict=True)):
+            old = number_in(column, start)
+            absent = name in child.modelled and number_in(column, now) is None
+            if old is not None and text is not None and not absent:
+                found[row] = number_text(column, _within(column, old + float(text)))
+        return found
+
+    def _drawn(self, model: Model, codes: NDArray[np.int32], name: str) -> NDArray[np.object_]:
+        """Returns a view's column as text, None for a missing value."""
+        place = model.domain.index(name)
+        column = model.domain.columns[place]
+        texts = decode_column(model.domain, column, codes[:, place], self.generator).astype(object)
+        if column.missing:
+            texts[codes[:, place] == column.size - 1] = None
+        return texts
+
+    def _texts(self, domain: Domain, codes: NDArray[np.int32], fixed: Texts) -> Texts:
+        """Returns codes (rows, columns of ``domain``) as text that satisfies all relations; ``fixed`` columns stay."""
+
+        def draw(name: str, of: NDArray[np.int32]) -> NDArray[np.object_]:
+            return decode_column(domain, domain.columns[domain.index(name)], of, self.generator)
+
+        for name, texts in fixed.items():
+            place = domain.index(name)
+            codes[:, place] = _codes_of(domain, {name: texts}, len(codes))[:, place]
+        free = [name for name in domain.names if name not in fixed]
+        columns = {name: draw(name, codes[:, domain.index(name)]) for name in free}
+        absent = domain.missing_values[0] if domain.missing_values else ""
+        columns |= {name: _with(t, absent) for name, t in fixed.items()}
+        if relations := domain.relations:
+            settle(
+                relations,
+                domain.columns,
+                codes,
+                texts=columns,
+                draw=draw,
+                missing=domain.missing_values,
+                generator=self.generator,
+                given={name: np.ones(len(codes), np.bool_) for name in fixed},
+            )
+        for column, own in zip(domain.columns, codes.T, strict=True):
+            if column.missing:
+                columns[column.name] = columns[column.name].astype(object)
+                columns[column.name][own == column.size - 1] = None
+        return columns
+
+
+def _with(texts: NDArray[np.object_], word: str) -> NDArray[np.object_]:
+    """Returns texts with a word for missing values."""
+    missing = np.fromiter((text is None for text in texts), np.bool_, len(texts))
+    return np.where(missing, word, texts)
+
+
+def _within(column: Column, number: float) -> float:
+    """Returns a number within the bounds of its column."""
+    if isinstance(column, Categorical):
+        raise TypeError("categories have no bounds")
+    low, high = (
+        number_of(column, end) if isinstance(end, str) else end for end in (column.low, column.high)
+    )
+    return min(max(number, low), high)
+
+
+def _codes_of(domain: Domain, given: Texts, rows: int) -> NDArray[np.int32]:
+    codes = np.full((rows, len(domain.columns)), DRAWN, np.int32)
+    for name, texts in given.items():
+        place = domain.index(name)
+        column = domain.columns[place]
+        known = {text: _code(column, text) for text in set(texts.tolist())}
+        codes[:, place] = [known[text] for text in texts.tolist()]
+    return codes
+
+
+def _code(column: Column, text: str | None) -> int:
+    """Returns the code of a written value, None for a missing one; DRAWN where the column has no cell for it."""
+    if text is None:
+        return column.size - 1 if column.missing else DRAWN
+    code = column.code_of(text)
+    return DRAWN if code is None else code
+
+
+def _fill(
+    model: Model, given: NDArray[np.int32], names: Sequence[str], generator: PublicGenerator
+) -> NDArray[np.int32]:
+    """Fills rows; those whose given values have no probability together are drawn given fewer of them."""
+    kept = given.copy()
+    order = [model.domain.index(name) for name in names] or list(range(given.shape[1]))
+    codes, impossible = fill_possible(model, kept, generator)
+    for place in order:
+        if not len(impossible):
+            return codes
+        kept[impossible, place] = DRAWN
+        again, bad = fill_possible(model, kept[impossible], generator)
+        codes[impossible] = again
+        impossible = impossible[bad]
+    return codes
+
+
+def _in_order(
+    parts: Sequence[tuple[NDArray[np.int64], Texts]], names: Sequence[str]
+) -> tuple[NDArray[np.int64], Texts]:
+    """Returns the first, second, ... rows of all persons, person by person."""
+    of = np.concatenate([persons for persons, _ in parts])
+    order = np.argsort(of, kind="stable")
+    texts = {name: np.concatenate([part[name] for _, part in parts])[order] for name in names}
+    return of[order], texts

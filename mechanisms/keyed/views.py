@@ -1,0 +1,394 @@
+"""Views of tables with keys: flat tables, each with a bounded number of rows of a person, that any method can run on.
+
+``views_of`` returns their public descriptions, ``view_tables`` makes an owner's rows of them. There is one view of
+persons: a row for each, with the number of its rows in each other table and the first of them. For each table of which
+more than one row of a person counts there is a view of steps: two rows of a person that follow one another, beside the
+person's own columns. A person is in one row of the first, and, if ``rows`` of a table count, in ``rows`` - 1 of the
+second: these are the sensitivities. Columns are called by table, as in ``stays.before.ward``.
+
+The owner's tables and views are secret; descriptions are public. Errors name rows, and no value of a key.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from mechanisms.column_parts import LINEAR
+from mechanisms.column_values import number_of, number_text
+from mechanisms.columns import Categorical, Column, Moment
+from mechanisms.constraints.checking import repaired
+from mechanisms.constraints.conjunction import ColumnTest
+from mechanisms.constraints.declared import Never
+from mechanisms.domain import Domain
+from mechanisms.errors import DataError
+from mechanisms.keyed.declared import ChildTable, KeyedTables
+from mechanisms.linking import OF_PERSONS, Key, linking_keys
+from mechanisms.numbers import Integer, Real
+from mechanisms.table import as_modelled, encode
+from mechanisms.text_table import TextTable
+
+KEY = "key"
+"""Column of a view by which a person's rows are known; it is ignored and in no model."""
+NUMBER, FIRST, BEFORE, CHANGE = "number", "first", "before", "change"
+COARSE = 8
+"""Most cells of a column of numbers or dates that others are drawn given."""
+_ABSENT = ("missing", "(missing)", "no value", "(no value)")
+_Column = TypeVar("_Column", bound=Column)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A flat table: its ``domain``, and the largest number of ``rows`` of a person in it.
+
+    ``target`` are the columns that are drawn given the others.
+    """
+
+    name: str
+    domain: Domain
+    rows: int
+    target: tuple[str, ...] = ()
+
+
+def views_of(tables: KeyedTables) -> tuple[View, ...]:
+    """Returns the view of persons, called by their table, and those of steps, each called by its table."""
+    words = Words.of(tables)
+    persons, rules = _own_columns(tables), list[Never]()
+    least = 1 if tables.parent.domain is None and len(tables.children) == 1 else 0
+    for child in tables.children:
+        persons.append(_number(child, least=least))
+        for name in child.own:
+            first = _named(child.column(name), f"{child.name}.{FIRST}.{name}")
+            persons.append(first if least else _or_none(first, words.none))
+            rules += [] if least else _none_without_rows(child, first, words.none)
+    found = [View(tables.parent.name, _view_domain(words, persons, rules), 1)]
+    for child in tables.children:
+        if child.rows < 2:
+            continue
+        columns = {column.name: column for column in child.domain.columns}
+        given: list[Column] = [*_own_columns(tables), _number(child, least=2)]
+        given += [_named(columns[n], f"{child.name}.{FIRST}.{n}") for n in child.constant]
+        given += [_named(columns[n], f"{child.name}.{BEFORE}.{n}") for n in child.changing]
+        given = list(map(coarse, given))
+        drawn: list[Column] = [_named(columns[n], f"{child.name}.{n}") for n in child.modelled]
+        for each in child.changes:
+            column = _named(each, f"{child.name}.{CHANGE}.{each.name}")
+            drawn.append(replace(column, missing=each.name in child.modelled))
+        domain = _view_domain(words, [*given, *drawn])
+        found.append(View(child.name, domain, child.rows - 1, tuple(c.name for c in drawn)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words in views that no column lists as a value: of a ``missing`` value, and of the first row where there is
+    ``none``.
+    """
+
+    missing: str
+    none: str
+
+    @classmethod
+    def of(cls, tables: KeyedTables) -> Words:
+        """Returns the words of some tables."""
+        listed = {
+            value
+            for table in tables.by_name.values()
+            for column in (table.domain.columns if table.domain is not None else ())
+            for value in (column.values if isinstance(column, Categorical) else column.marks)
+        }
+        missing, none = (_unlisted(word, listed) for word in ("missing", "none"))
+        return cls(missing, none)
+
+
+def _unlisted(word: str, listed: Collection[str]) -> str:
+    """Returns a word, or if it is listed the first that is not of the word with numbers behind it."""
+    numbered = (f"{word} {number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([word], numbered) if each not in listed)
+
+
+def view_tables(
+    tables: KeyedTables, given: Mapping[str, TextTable], *, where: Mapping[str, str]
+) -> dict[str, TextTable]:
+    """Returns an owner's rows of each view, by name, from its tables as they were read.
+
+    ``where`` names the tables in errors. Raises ``DataError`` for a table that is missing or does not fit its domain, a
+    row without a key, two persons with one key, or a row whose person is in no row of the table of persons.
+    """
+    if missing := [name for name in tables.names if name not in given]:
+        raise DataError(f"no table {missing[0]!r}; expected {', '.join(tables.names)}")
+    if unknown := [name for name in given if name not in tables.names]:
+        raise DataError(f"table {unknown[0]!r} is none of {', '.join(tables.names)}")
+    read = {name: _Read.of(tables, name, given[name], where[name]) for name in tables.names}
+    persons = _persons(tables, read)
+    sequences = {
+        child.name: _sequences(child, read[child.name], persons, where[child.name])
+        for child in tables.children
+    }
+    rows = _Rows(tables, read, persons, sequences, Words.of(tables))
+    found = {tables.parent.name: rows.persons()}
+    found |= {child.name: rows.steps(child) for child in tables.children if child.rows > 1}
+    return found
+
+
+def _own_columns(tables: KeyedTables) -> list[Column]:
+    parent = tables.parent
+    columns = () if parent.domain is None else parent.domain.columns
+    return [_named(column, f"{parent.name}.{column.name}") for column in columns]
+
+
+def _number(child: ChildTable, *, least: int) -> Categorical:
+    numbers = map(str, range(least, max(child.most, least) + 1))
+    return Categorical(f"{child.name}.{NUMBER}", tuple(numbers))
+
+
+def _named(column: _Column, name: str) -> _Column:
+    return replace(column, name=name)
+
+
+def _or_none(column: Column, word: str) -> Column:
+    """Returns a column with a cell for ``word``; one whose categories a run finds has its missing value for that."""
+    if not isinstance(column, Categorical):
+        return replace(column, marks=(*column.marks, word))
+    if column.private is not None:
+        return replace(column, missing=True)
+    atoms = (*column.atoms, word) if column.prefix else ()
+    return replace(column, categories=(*column.categories, word), atoms=atoms)
+
+
+def _none_without_rows(child: ChildTable, column: Column, word: str) -> list[Never]:
+    """Returns the rules that a person has no first row where there are no rows, and a first row elsewhere."""
+    exact = not isinstance(column, Real) or column.decimals is not None
+    if not exact or column.private is not None or '"' in column.name:
+        return []
+    number = f"{child.name}.{NUMBER}"
+    found = list[Never]()
+    for some, none in (("=", "!="), ("!=", "=")):
+        tests = (ColumnTest(number, some, ("0",)), ColumnTest(column.name, none, (word,)))
+        text = f'"{number}" {some} 0 and "{column.name}" {none} "{word}"'
+        found.append(Never(text, tests))
+    return found
+
+
+def coarse(column: Column) -> Column:
+    """Returns a column with at most ``COARSE`` cells of numbers or dates, for what others are drawn given.
+
+    Its pairs with others have fewer cells, so that less noise is on them. Categories, and private cells, stay.
+    """
+    if isinstance(column, Categorical) or column.private is not None:
+        return column
+    if isinstance(column, Real) and column.decimals is None:
+        return replace(column, bins=min(column.bins, COARSE)) if not column.edges else column
+    ranges = sorted(column.cells.ranges)
+    if len(ranges) <= COARSE:
+        return column
+    starts = [ranges[len(ranges) * part // COARSE][0] for part in range(COARSE)]
+    ends = [*starts, ranges[-1][1]]
+    if isinstance(column, Moment):
+        dates = tuple(number_text(column, end) for end in ends)
+        return replace(column, low=dates[0], high=dates[-1], edges=dates, atoms=(), within=())
+    if isinstance(column, Integer):
+        return replace(
+            column,
+            low=ends[0],
+            high=ends[-1],
+            edges=tuple(ends),
+            scale=LINEAR,
+            atoms=(),
+            within=(),
+            endings=(),
+        )
+    numbers = tuple(column.value_of(end) for end in ends)
+    return replace(
+        column,
+        low=numbers[0],
+        high=numbers[-1],
+        edges=numbers,
+        scale=LINEAR,
+        atoms=(),
+        within=(),
+        endings=(),
+        digits=None,
+    )
+
+
+def _view_domain(words: Words, columns: Sequence[Column], rules: Sequence[Never] = ()) -> Domain:
+    return Domain(tuple(columns), (words.missing,), ignore=(KEY,), constraints=tuple(rules))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Read:
+    """A table's modelled columns as text, None for a missing value, and the key of each row."""
+
+    cells: Mapping[str, Sequence[str | None]]
+    keys: tuple[Key, ...]
+    table: TextTable
+
+    @classmethod
+    def of(cls, tables: KeyedTables, name: str, given: TextTable, where: str) -> _Read:
+        domain, key = tables.domain_of(name), tables.by_name[name].key
+        table, _ = repaired(domain, as_modelled(domain, given, where))
+        keys = linking_keys(
+            table,
+            [key],
+            source=where,
+            missing=domain.missing_values,
+            at_most=None,
+            words=OF_PERSONS,
+        )
+        encode(domain, table, source=where)
+        cells = {
+            column.name: _cells(domain, column, table.columns[column.name])
+            for column in domain.columns
+        }
+        return cls(cells, keys.keys, table)
+
+
+def _cells(domain: Domain, column: Column, values: Sequence[str]) -> list[str | None]:
+    """Returns a column's values, None for a missing one."""
+    if not column.missing:
+        return list(values)
+    absent = {value for value in domain.missing_values if column.code_of(value) is None}
+    return [None if value in absent else value for value in values]
+
+
+def _persons(tables: KeyedTables, read: Mapping[str, _Read]) -> dict[Key, int | None]:
+    """Returns the persons with their row in the table of persons; without such a table, in order of appearance."""
+    parent = tables.parent
+    if parent.domain is None:
+        keys = (key for child in tables.children for key in read[child.name].keys)
+        return dict.fromkeys(keys, None)
+    own = read[parent.name]
+    found: dict[Key, int | None] = {}
+    for row, key in enumerate(own.keys):
+        if key in found:
+            first, unit = found[key] or 0, own.table.unit
+            raise DataError(
+                f"table {parent.name!r}, {unit}s {own.table.places[first]} and {own.table.places[row]}: the same "
+                f"{parent.key!r}; expected one row of each person"
+            )
+        found[key] = row
+    return found
+
+
+def _sequences(
+    child: ChildTable, read: _Read, persons: Mapping[Key, object], where: str
+) -> dict[Key, list[int]]:
+    """Returns the rows of each person, in their order."""
+    found = defaultdict[Key, list[int]](list)
+    for row, key in enumerate(read.keys):
+        if key not in persons:
+            raise DataError(
+                f"{where}, {read.table.unit} {read.table.places[row]}: its {child.key!r} is in no row of the table of "
+                "persons; expected every person there, or rows of others left out"
+            )
+        found[key].append(row)
+    if child.order is None:
+        return found
+    column = child.column(child.order)
+    ticks = [number_in(column, cell) for cell in read.cells[child.order]]
+    for rows in found.values():
+        rows.sort(key=lambda row: (ticks[row] is None, ticks[row] or 0))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Rows:
+    """Rows of the views."""
+
+    tables: KeyedTables
+    read: Mapping[str, _Read]
+    of: Mapping[Key, int | None]
+    sequences: Mapping[str, Mapping[Key, list[int]]]
+    words: Words
+
+    def persons(self) -> TextTable:
+        keys = list(self.of)
+        columns = self._of_persons(keys)
+        for child in self.tables.children:
+            rows = self.sequences[child.name]
+            columns |= self._number(child, keys)
+            firsts = [rows[key][0] if rows.get(key) else None for key in keys]
+            columns |= {
+                f"{child.name}.{FIRST}.{name}": self._column(child.name, name, firsts)
+                for name in child.own
+            }
+        return self._table(keys, columns)
+
+    def steps(self, child: ChildTable) -> TextTable:
+        pairs = [
+            (key, before, row)
+            for key in self.of
+            for before, row in _pairs(self.sequences[child.name].get(key, ()))
+        ]
+        keys = [key for key, _, _ in pairs]
+        columns = self._of_persons(keys) | self._number(child, keys)
+        before, after = [each for _, each, _ in pairs], [row for _, _, row in pairs]
+        firsts = [self.sequences[child.name][key][0] for key in keys]
+        of = {
+            FIRST: (child.constant, firsts),
+            BEFORE: (child.changing, before),
+            "": (child.modelled, after),
+        }
+        for word, (names, rows) in of.items():
+            for name in names:
+                called = ".".join(part for part in (child.name, word, name) if part)
+                columns[called] = self._column(child.name, name, rows)
+        for change in child.changes:
+            name = f"{child.name}.{CHANGE}.{change.name}"
+            columns[name] = self._changes(child, change, before, after)
+        return self._table(keys, columns)
+
+    def _of_persons(self, keys: Sequence[Key]) -> dict[str, list[str]]:
+        parent = self.tables.parent
+        if parent.domain is None:
+            return {}
+        rows = [self.of[key] for key in keys]
+        return {
+            f"{parent.name}.{name}": self._column(parent.name, name, rows)
+            for name in parent.domain.names
+        }
+
+    def _number(self, child: ChildTable, keys: Sequence[Key]) -> dict[str, list[str]]:
+        rows = self.sequences[child.name]
+        return {
+            f"{child.name}.{NUMBER}": [str(min(len(rows.get(key, ())), child.most)) for key in keys]
+        }
+
+    def _column(self, table: str, name: str, rows: Sequence[int | None]) -> list[str]:
+        cells = self.read[table].cells[name]
+        found = (self.words.none if row is None else cells[row] for row in rows)
+        return [self.words.missing if cell is None else cell for cell in found]
+
+    def _changes(
+        self, child: ChildTable, change: Integer | Real, before: Sequence[int], after: Sequence[int]
+    ) -> list[str]:
+        cells, column = self.read[child.name].cells[change.name], child.column(change.name)
+        numbers = {cell: number_in(column, cell) for cell in set(cells)}
+        found = list[str]()
+        for first, second in zip(before, after, strict=True):
+            start, end = numbers[cells[first]], numbers[cells[second]]
+            if start is None or end is None:
+                found.append(self.words.missing)
+                continue
+            # What is beyond the described changes is the largest one.
+            found.append(number_text(change, min(max(end - start, change.low), change.high)))
+        return found
+
+    def _table(self, keys: Sequence[Key], columns: Mapping[str, Sequence[str]]) -> TextTable:
+        persons = {KEY: [key[0] for key in keys]}
+        return TextTable(persons | dict(columns), range(1, len(keys) + 1), "row")
+
+
+def _pairs(rows: Sequence[int]) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(rows))
+
+
+def number_in(column: Column, cell: str | None) -> float | None:
+    """Returns the number, or the date in its unit, that a cell has; None for a missing value or a mark."""
+    if cell is None or isinstance(column, Categorical) or cell in column.marks:
+        return None
+    return number_of(column, cell)

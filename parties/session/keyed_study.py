@@ -1,0 +1,179 @@
+"""Studies of tables with keys: one configuration, and one of each view, which any method runs.
+
+A configuration has [[table]] in place of [[column]] (`mechanisms.keyed.declared`), and [run], [clients] and others as
+any. Its epsilon and delta are for a person, over all tables. ``load_keyed_study`` divides the budget among the views.
+
+All values here are public. Composition: costs of views add up in the accountant's currency (`mechanisms.accounting`);
+statistical distances of discrete noise add up, too.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
+from mechanisms.errors import DomainError
+from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
+from mechanisms.keyed.declared import KeyedTables
+from mechanisms.keyed.views import KEY, View, views_of
+from parties.config import PERSON, SAMPLE, Config
+from parties.config.config import apply_overrides, config_from_dict
+from parties.foundation.errors import ConfigError
+from parties.foundation.untrusted_text import parse_toml
+from parties.mpc.planning.budget import unit_loss
+from parties.session.study import Study
+
+TABLE = "table"
+_OWN = ("unit", "rows_per_person", "person", "more_rows")
+"""Keys of [run] that follow from the tables."""
+_SECTIONS = ("run", "clients", "workload", "timeouts", "compute", "network", "party", "tls", TABLE)
+_STEPS_WEIGHT = 2.0
+_ALMOST = 1 - 2.0**-12
+_TRIES = 8
+
+
+@dataclass(frozen=True)
+class KeyedStudy:
+    """Tables with keys, and the configuration of each view, by its name."""
+
+    tables: KeyedTables
+    configs: Mapping[str, Config]
+    source: str
+    id: str
+    epsilon: float
+    delta: float
+
+    @cached_property
+    def views(self) -> Mapping[str, View]:
+        """Views by name."""
+        return {view.name: view for view in views_of(self.tables)}
+
+
+def is_keyed(document: Mapping[str, object]) -> bool:
+    """Returns whether a configuration is of tables with keys."""
+    return TABLE in document
+
+
+def read_document(path: Path) -> dict[str, object]:
+    """Returns a configuration's TOML document. Raises ConfigError."""
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), "", "is not UTF-8 text; expected a TOML config") from error
+    except OSError as error:
+        raise ConfigError(
+            str(path), "", f"cannot be read: {error.strerror or error}; expected a TOML config"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
+
+
+def load_keyed_study(path: Path, overrides: Mapping[str, object] | None = None) -> KeyedStudy:
+    """Returns the study of the configuration ``path``, after ``overrides`` by dotted key were applied.
+
+    Raises ConfigError.
+    """
+    document = read_document(path)
+    apply_overrides(document, overrides or {})
+    source = str(path)
+    if unknown := [name for name in document if name not in _SECTIONS]:
+        raise ConfigError(
+            source,
+            unknown[0],
+            f"stands beside [[table]]; expected one of {', '.join(_SECTIONS)}, and what describes a table within it, "
+            f"as in [[table.{unknown[0]}]]",
+        )
+    run = document.get("run")
+    if not isinstance(run, dict):
+        raise ConfigError(source, "run", "is missing; expected [run]")
+    if own := [name for name in _OWN if name in run]:
+        raise ConfigError(
+            source,
+            f"run.{own[0]}",
+            "follows from [[table]]; expected none: the guarantee is for a person",
+        )
+    try:
+        tables = KeyedTables.from_list(document[TABLE])
+    except DomainError as error:
+        raise ConfigError(source, TABLE, str(error)) from error
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "run"
+    run.setdefault("id", stem)
+    base = path.resolve().parent
+    views = views_of(tables)
+    whole = {view.name: _config(document, view, source=source, base=base) for view in views}
+    first = whole[views[0].name].run
+    shares = _shares(views)
+    configs = _divided(whole, shares)
+    return KeyedStudy(tables, configs, source, str(run["id"]), first.epsilon, first.delta)
+
+
+def _config(document: Mapping[str, object], view: View, *, source: str, base: Path) -> Config:
+    """Returns the configuration of a view, with the whole budget."""
+    run = document["run"]
+    clients = document.get("clients", {})
+    if not isinstance(run, dict) or not isinstance(clients, dict):
+        raise ConfigError(source, "clients", "is no table; expected [clients]")
+    own = {name: value for name, value in document.items() if name != TABLE} | view.domain.to_dict()
+    unit = {"unit": PERSON, "rows_per_person": view.rows, "person": [KEY]}
+    sampled = {"more_rows": SAMPLE} if view.target else {}
+    own["run"] = run | unit | sampled | {"id": f"{run['id']}-{view.name}"}
+    bound = clients.get("rows_per_client")
+    own["clients"] = clients | (
+        {"rows_per_client": bound * view.rows} if isinstance(bound, int) else {}
+    )
+    if view.target:
+        workload = document.get("workload", {"degree": 2, "count": "all"})
+        own["workload"] = (
+            workload | {"target": list(view.target)} if isinstance(workload, dict) else workload
+        )
+    else:
+        own.setdefault("workload", {"degree": 2, "count": "all"})
+    return config_from_dict(own, source=source, base=base)
+
+
+def _shares(views: tuple[View, ...]) -> dict[str, float]:
+    """Returns each view's share of the budget.
+
+    A view's error is in proportion to its noise for each row, rho^-1/2 times a weight: the number of a person's rows
+    that count over that of a person's rows on average. The sum of errors is least where shares are weights^2/3.
+    """
+    weights = {view.name: (1.0 if not view.target else _STEPS_WEIGHT) ** (2 / 3) for view in views}
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
+
+
+def person_epsilon(configs: Iterable[Config], delta: float) -> float:
+    """Returns an epsilon that a person has, at ``delta``, by the releases of all ``configs`` together, rounded up."""
+    losses = [unit_loss(Study.of(config)) for config in configs]
+    cost, distance = sum(loss for _, loss, _ in losses), sum(apart for _, _, apart in losses)
+    # What costs so much in the Gaussian's currency costs no more in zCDP.
+    if all(accountant == GAUSSIAN for accountant, _, _ in losses):
+        return gaussian_epsilon(cost, delta, distance=distance)
+    return epsilon_from_rho(cost, delta, distance=distance)
+
+
+def _divided(configs: Mapping[str, Config], shares: Mapping[str, float]) -> dict[str, Config]:
+    """Returns the configurations with epsilons that together cost a person the study's budget, at its delta."""
+    (run, *_) = (config.run for config in configs.values())
+    if len(configs) == 1:
+        return dict(configs)
+    accountant, _, _ = unit_loss(Study.of(next(iter(configs.values()))))
+    whole = gaussian_budget if accountant == GAUSSIAN else rho_from_epsilon_delta
+    epsilon = gaussian_epsilon if accountant == GAUSSIAN else epsilon_from_rho
+    budget = whole(run.epsilon, run.delta)
+    for _ in range(_TRIES):
+        found = {
+            name: config.override({"run.epsilon": epsilon(budget * shares[name], run.delta)})
+            for name, config in configs.items()
+        }
+        spent = person_epsilon(found.values(), run.delta)
+        if spent <= run.epsilon:
+            return found
+        budget *= _ALMOST * min(1.0, whole(run.epsilon, run.delta) / whole(spent, run.delta))
+    raise ConfigError(
+        configs[next(iter(configs))].source,
+        "run.epsilon",
+        f"is {run.epsilon:g}, which {len(configs)} views cannot share; expected a larger one, or a larger delta",
+    )
