@@ -72,7 +72,7 @@ def draft_tables(tables: Mapping[str, TableRead], *, private_bins: bool = False)
             shared = (
                 {} if parent is None else _of_persons(tables[parent], drafts[parent].domain, key)
             )
-            child, said = _child(name, key, read, drafts[name].domain, shared)
+            child, said = _child(name, key, read, domain=drafts[name].domain, persons=shared)
             children.append(child)
             notes += said
     own = None if parent is None else drafts[parent].domain
@@ -138,6 +138,7 @@ def _child(
     name: str,
     key: str,
     read: TableRead,
+    *,
     domain: Domain,
     persons: Mapping[str, Mapping[str, str]],
 ) -> tuple[ChildTable, tuple[str, ...]]:
@@ -158,8 +159,8 @@ def _child(
             for person, value in zip(table.columns[key], table.columns[column], strict=True)
         )
     )
-    constant = _constant(domain, table, several, {order, *copied})
-    changes = _changes(domain, table, rows.values(), order, {*constant, *copied})
+    constant = _constant(domain, table, several, others={order, *copied})
+    changes = _changes(domain, table, rows.values(), order=order, constant={*constant, *copied})
     child = ChildTable(name, key, domain, counted, most, order, constant, copied, changes)
     longer = sum(persons for number, persons in counts.items() if number > counted)
     notes = [
@@ -225,6 +226,7 @@ def _constant(
     domain: Domain,
     table: TextTable,
     several: Sequence[Sequence[int]],
+    *,
     others: Collection[str | None],
 ) -> tuple[str, ...]:
     if len(several) < _FEWEST:
@@ -243,6 +245,7 @@ def _changes(
     domain: Domain,
     table: TextTable,
     persons: Iterable[Sequence[int]],
+    *,
     order: str | None,
     constant: Collection[str],
 ) -> tuple[Integer | Real, ...]:

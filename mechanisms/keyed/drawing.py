@@ -69,14 +69,17 @@ def keyed_frames(
     parent = tables.parent
     if parent.domain is not None:
         every = np.arange(persons.count)
-        yield parent.name, *_written(parent.domain, parent.key, every, persons.own, persons.count)
+        yield (
+            parent.name,
+            *_written(parent.domain, parent.key, every, texts=persons.own, persons=persons.count),
+        )
     for child in tables.children:
         of, texts = persons.rows[child.name]
-        yield child.name, *_written(child.domain, child.key, of, texts, persons.count)
+        yield child.name, *_written(child.domain, child.key, of, texts=texts, persons=persons.count)
 
 
 def _written(
-    domain: Domain, key: str, of: NDArray[np.int64], texts: Texts, persons: int
+    domain: Domain, key: str, of: NDArray[np.int64], *, texts: Texts, persons: int
 ) -> tuple[Domain, pd.DataFrame]:
     """Returns a table with its key as a column of whole numbers, and its rows."""
     absent = domain.missing_values[0] if domain.missing_values else ""
@@ -105,7 +108,7 @@ class _Drawing:
         names = model.domain.names
         numbers = {child.name: self._numbers(model, codes, child) for child in self.tables.children}
         for child in self.tables.children:
-            codes = self._with_first_row(model, codes, child, numbers[child.name] > 0)
+            codes = self._with_first_row(model, codes, child, has_rows=numbers[child.name] > 0)
         own: Texts = {}
         if parent.domain is not None:
             places = [names.index(f"{parent.name}.{name}") for name in parent.domain.names]
@@ -114,7 +117,7 @@ class _Drawing:
             domain = replace(parent.domain, columns=tuple(columns))
             own = self._texts(domain, codes[:, places], {})
         rows = {
-            child.name: self._rows(child, codes, own, numbers[child.name])
+            child.name: self._rows(child, codes, own, numbers=numbers[child.name])
             for child in self.tables.children
         }
         return Persons(count, own, rows)
@@ -134,6 +137,7 @@ class _Drawing:
         model: Model,
         codes: NDArray[np.int32],
         child: ChildTable,
+        *,
         has_rows: NDArray[np.bool_],
     ) -> NDArray[np.int32]:
         """Draws the first row again where a person with rows has lost a value that every row has."""
@@ -156,15 +160,15 @@ class _Drawing:
         given[:, places] = DRAWN
         under = conditioned(model, evidence).model
         filled = codes.copy()
-        filled[wrong] = _fill(under, given, (), self.generator)
+        filled[wrong] = _fill(under, given, (), generator=self.generator)
         return filled
 
     def _rows(
-        self, child: ChildTable, codes: NDArray[np.int32], own: Texts, numbers: NDArray[np.int64]
+        self, child: ChildTable, codes: NDArray[np.int32], own: Texts, *, numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Texts]:
         persons = self.models[self.tables.parent.name]
         of = np.flatnonzero(numbers > 0)
-        domain, drawn = self._row_codes(persons, codes[of], child, child.own, FIRST)
+        domain, drawn = self._row_codes(persons, codes[of], child, names=child.own, word=FIRST)
         first = self._texts(domain, drawn, {name: own[name][of] for name in child.copied})
         parts, current = [(of, first)], first
         for row in range(2, int(numbers.max(initial=0)) + 1):
@@ -174,7 +178,7 @@ class _Drawing:
             mine = np.searchsorted(parts[0][0], of)
             fixed = {name: first[name][mine] for name in (*child.constant, *child.copied)}
             given = {f"{self.tables.parent.name}.{name}": texts[of] for name, texts in own.items()}
-            current = self._next(child, given, before, fixed, numbers[of])
+            current = self._next(child, given, before, fixed=fixed, numbers=numbers[of])
             parts.append((of, current))
         return _in_order(parts, child.domain.names)
 
@@ -183,6 +187,7 @@ class _Drawing:
         child: ChildTable,
         own: Texts,
         before: Texts,
+        *,
         fixed: Texts,
         numbers: NDArray[np.int64],
     ) -> Texts:
@@ -192,12 +197,14 @@ class _Drawing:
         given |= {f"{child.name}.{FIRST}.{name}": fixed[name] for name in child.constant}
         given |= {f"{child.name}.{BEFORE}.{name}": before[name] for name in child.changing}
         start = _codes_of(model.domain, given, len(numbers))
-        codes = _fill(model, start, tuple(given), self.generator)
+        codes = _fill(model, start, tuple(given), generator=self.generator)
         fixed = fixed | {
-            change.name: self._changed(child, model, codes, before[change.name], change.name)
+            change.name: self._changed(
+                child, model, codes, before=before[change.name], name=change.name
+            )
             for change in child.changes
         }
-        domain, drawn = self._row_codes(model, codes, child, child.modelled, "")
+        domain, drawn = self._row_codes(model, codes, child, names=child.modelled, word="")
         return self._texts(domain, drawn, fixed)
 
     def _row_codes(
@@ -205,6 +212,7 @@ class _Drawing:
         model: Model,
         codes: NDArray[np.int32],
         child: ChildTable,
+        *,
         names: Sequence[str],
         word: str,
     ) -> tuple[Domain, NDArray[np.int32]]:
@@ -228,6 +236,7 @@ class _Drawing:
         child: ChildTable,
         model: Model,
         codes: NDArray[np.int32],
+        *,
         before: NDArray[np.object_],
         name: str,
     ) -> NDArray[np.object_]:
@@ -323,7 +332,7 @@ def _code(column: Column, text: str | None) -> int:
 
 
 def _fill(
-    model: Model, given: NDArray[np.int32], names: Sequence[str], generator: PublicGenerator
+    model: Model, given: NDArray[np.int32], names: Sequence[str], *, generator: PublicGenerator
 ) -> NDArray[np.int32]:
     """Fills rows; those whose given values have no probability together are drawn given fewer of them."""
     kept = given.copy()

@@ -28,6 +28,7 @@ from mechanisms.errors import DataError
 from mechanisms.keyed.declared import ChildTable, KeyedTables
 from mechanisms.linking import OF_PERSONS, Key, linking_keys
 from mechanisms.numbers import Integer, Real
+from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.table import as_modelled, encode
 from mechanisms.text_table import TextTable
 
@@ -52,6 +53,11 @@ class View:
     rows: int
     target: tuple[str, ...] = ()
 
+    @property
+    def holds(self) -> str:
+        """A row of the view in words."""
+        return f"two rows of {self.name} that follow one another" if self.target else "a person"
+
 
 def views_of(tables: KeyedTables) -> tuple[View, ...]:
     """Returns the view of persons, called by their table, and those of steps, each called by its table."""
@@ -64,7 +70,7 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
             first = _named(child.column(name), f"{child.name}.{FIRST}.{name}")
             persons.append(first if least else _or_none(first, words.none))
             rules += [] if least else _none_without_rows(child, first, words.none)
-    found = [View(tables.parent.name, _view_domain(words, persons, rules), 1)]
+    found = [View(tables.parent.name, _view_domain(tables, persons, rules), 1)]
     for child in tables.children:
         if child.rows < 2:
             continue
@@ -77,7 +83,7 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
         for each in child.changes:
             column = _named(each, f"{child.name}.{CHANGE}.{each.name}")
             drawn.append(replace(column, missing=each.name in child.modelled))
-        domain = _view_domain(words, [*given, *drawn])
+        domain = _view_domain(tables, [*given, *drawn])
         found.append(View(child.name, domain, child.rows - 1, tuple(c.name for c in drawn)))
     return tuple(found)
 
@@ -122,10 +128,10 @@ def view_tables(
         raise DataError(f"no table {missing[0]!r}; expected {', '.join(tables.names)}")
     if unknown := [name for name in given if name not in tables.names]:
         raise DataError(f"table {unknown[0]!r} is none of {', '.join(tables.names)}")
-    read = {name: _Read.of(tables, name, given[name], where[name]) for name in tables.names}
+    read = {name: _Read.of(tables, name, given[name], where=where[name]) for name in tables.names}
     persons = _persons(tables, read)
     sequences = {
-        child.name: _sequences(child, read[child.name], persons, where[child.name])
+        child.name: _sequences(child, read[child.name], persons, where=where[child.name])
         for child in tables.children
     }
     rows = _Rows(tables, read, persons, sequences, Words.of(tables))
@@ -215,8 +221,30 @@ def coarse(column: Column) -> Column:
     )
 
 
-def _view_domain(words: Words, columns: Sequence[Column], rules: Sequence[Never] = ()) -> Domain:
-    return Domain(tuple(columns), (words.missing,), ignore=(KEY,), constraints=tuple(rules))
+def _view_domain(
+    tables: KeyedTables, columns: Sequence[Column], rules: Sequence[Never] = ()
+) -> Domain:
+    said = {
+        f"{name}.{each.column}": TABLE if TABLE in dict(each.said).values() else each.of(WHOLE)
+        for name, table in tables.by_name.items()
+        if table.domain is not None
+        for each in table.domain.provenance
+    }
+    origins = {column.name: said.get(_origin(column.name), "") for column in columns}
+    return Domain(
+        tuple(columns),
+        (Words.of(tables).missing,),
+        ignore=(KEY,),
+        constraints=tuple(rules),
+        provenance=tuple(Provenance(n, ((WHOLE, text),)) for n, text in origins.items() if text),
+    )
+
+
+def _origin(name: str) -> str:
+    """Returns the table's column that a view's column has values of, as ``stays.ward`` for ``stays.before.ward``."""
+    table, _, rest = name.partition(".")
+    word, _, inner = rest.partition(".")
+    return f"{table}.{inner if word in (FIRST, BEFORE, CHANGE) else rest}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -228,7 +256,7 @@ class _Read:
     table: TextTable
 
     @classmethod
-    def of(cls, tables: KeyedTables, name: str, given: TextTable, where: str) -> _Read:
+    def of(cls, tables: KeyedTables, name: str, given: TextTable, *, where: str) -> _Read:
         domain, key = tables.domain_of(name), tables.by_name[name].key
         table, _ = repaired(domain, as_modelled(domain, given, where))
         keys = linking_keys(
@@ -241,13 +269,13 @@ class _Read:
         )
         encode(domain, table, source=where)
         cells = {
-            column.name: _cells(domain, column, table.columns[column.name])
+            column.name: cells_of(domain, column, table.columns[column.name])
             for column in domain.columns
         }
         return cls(cells, keys.keys, table)
 
 
-def _cells(domain: Domain, column: Column, values: Sequence[str]) -> list[str | None]:
+def cells_of(domain: Domain, column: Column, values: Sequence[str]) -> list[str | None]:
     """Returns a column's values, None for a missing one."""
     if not column.missing:
         return list(values)
@@ -275,7 +303,7 @@ def _persons(tables: KeyedTables, read: Mapping[str, _Read]) -> dict[Key, int | 
 
 
 def _sequences(
-    child: ChildTable, read: _Read, persons: Mapping[Key, object], where: str
+    child: ChildTable, read: _Read, persons: Mapping[Key, object], *, where: str
 ) -> dict[Key, list[int]]:
     """Returns the rows of each person, in their order."""
     found = defaultdict[Key, list[int]](list)
@@ -339,7 +367,7 @@ class _Rows:
                 columns[called] = self._column(child.name, name, rows)
         for change in child.changes:
             name = f"{child.name}.{CHANGE}.{change.name}"
-            columns[name] = self._changes(child, change, before, after)
+            columns[name] = self._changes(child, change, before, after=after)
         return self._table(keys, columns)
 
     def _of_persons(self, keys: Sequence[Key]) -> dict[str, list[str]]:
@@ -364,7 +392,12 @@ class _Rows:
         return [self.words.missing if cell is None else cell for cell in found]
 
     def _changes(
-        self, child: ChildTable, change: Integer | Real, before: Sequence[int], after: Sequence[int]
+        self,
+        child: ChildTable,
+        change: Integer | Real,
+        before: Sequence[int],
+        *,
+        after: Sequence[int],
     ) -> list[str]:
         cells, column = self.read[child.name].cells[change.name], child.column(change.name)
         numbers = {cell: number_in(column, cell) for cell in set(cells)}

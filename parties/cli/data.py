@@ -21,7 +21,8 @@ from mechanisms.private_draft import draft_with_private_numbers, private_draft
 from mechanisms.provenance import TABLE
 from mechanisms.reading import read_recognised, read_text
 from mechanisms.source import TableSource
-from parties.cli.options import plain_option, population_options, table_options
+from parties.cli.keyed import tables as keyed_tables
+from parties.cli.options import TablesWithKeys, plain_option, population_options, table_options
 from parties.cli.runtime import common_options
 from parties.foundation.errors import StoreError
 from parties.foundation.process import require_server_packages
@@ -87,6 +88,9 @@ def domain(
 
     With --source NAME=TABLE for each of several tables the draft has [[source]] tables: what all of them have is the
     key by which rows are linked, else what looks like an identifier.
+
+    With --table NAME=TABLE the draft has [[table]] tables: persons, and what belongs to them by a key that repeats,
+    such as stays or payments. A single table in which a person's key repeats is one, too.
     """
     sources: tuple[SourceDraft, ...] = ()
     if out is not None and out.exists() and not as_json:
@@ -99,6 +103,9 @@ def domain(
         raise click.UsageError("--private is for one table; draft each source by itself")
     if all_columns and isinstance(table, Mapping):
         raise click.UsageError("--all-columns is for one table; sources have a header each")
+    if isinstance(table, TablesWithKeys):
+        _draft_keyed(table, out, private_bins=private_bins, as_json=as_json)
+        return
     if isinstance(table, Mapping):
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
@@ -154,6 +161,25 @@ def schema(schema: Path, out: Path | None, as_json: bool) -> None:
         return
     _summarise(draft)
     _write_draft(text, out)
+
+
+def _draft_keyed(
+    tables: TablesWithKeys, out: Path | None, *, private_bins: bool, as_json: bool
+) -> None:
+    # Imported on demand: a flat draft needs none of it.
+    from parties.cli.keyed import (
+        draft_keyed,
+        keyed_draft_document,
+        keyed_draft_text,
+        summarise_keyed,
+    )
+
+    draft = draft_keyed(tables, private_bins=private_bins)
+    if as_json:
+        click.echo(json.dumps(keyed_draft_document(draft), indent=2))
+        return
+    summarise_keyed(draft)
+    _write_draft(keyed_draft_text(draft), out)
 
 
 def _origin(draft: Draft) -> str:
@@ -304,12 +330,21 @@ def sample(
     RUN is the folder of a run of DistAIM, central AIM or FLAIM, that of server 0 or of FLAIM's server, or a bundle.
     What is drawn follows from what was released already: it costs no further privacy, however many rows there are.
 
+    Of a run of tables with keys -n is the number of persons, and --out a folder: whole persons are drawn. Conditions
+    name columns by table, as in "patients.age >= 65 and stays.ward = surgery", which holds for one of the stays.
+
     With --where, --balance or --like the rows are drawn from the model given the condition, exactly. The share of the
     people that satisfy it is told: weights, where rows of several conditions are joined.
     """
     from parties.audit.bundle import unpacked_run
+    from parties.cli.keyed import sample_keyed
 
     require_server_packages("syncret data sample")
+    if (run / "study.toml").exists() and not (run / "model").exists():
+        if balance is not None or like is not None or all_columns:
+            raise click.UsageError("--balance, --like and --all-columns are for one table")
+        sample_keyed(run, rows, out, where=where, seed=seed, overwrite=overwrite, as_json=as_json)
+        return
     from parties.report.knowledge import condition_share, share_text
     from parties.session.model_files import (
         MOST_ROWS,
@@ -354,6 +389,9 @@ def sample(
         )
     for label, part in (drawn.shares if drawn is not None else {}).items():
         click.echo(f"share of the rows with {balance} {label}: {part:.4g}")
+
+
+data.add_command(keyed_tables)
 
 
 @data.command(

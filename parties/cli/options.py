@@ -42,7 +42,8 @@ def table_options(
     """Adds --data (or the ``argument`` of that name), --ignore-extra, and options for the table's format.
 
     The command gets them as ``table``. --ignore-extra needs a config, so it is missing with an ``argument``. With
-    ``several`` there is also --source, once for each of several tables; ``table`` is then a mapping by name.
+    ``several`` there are also --source and --table, once for each of several tables; ``table`` is then a mapping by
+    name, and with --table one of tables with keys.
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -58,6 +59,7 @@ def table_options(
             sheet: str | None,
             ignore_extra: bool = False,
             named: tuple[tuple[str, str], ...] = (),
+            keyed: tuple[tuple[str, str], ...] = (),
             **others: Any,
         ) -> None:
             sign = None if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
@@ -69,8 +71,14 @@ def table_options(
                 source = TableSource(path, sql, dialect, sheet)
                 return Table(source, ignore_extra, say=functools.partial(click.echo, err=True))
 
-            _check_one_of(argument, location, named, sql)
+            _check_one_of(argument, location, (*named, *keyed), sql)
+            if named and keyed:
+                raise click.UsageError(
+                    "--source is for rows that are linked, --table for tables with keys; give one"
+                )
             found = {name: table(path) for name, path in named}
+            if keyed:
+                found = TablesWithKeys({name: table(path) for name, path in keyed})
             command(table=found if location is None else table(location), **others)
 
         required = not several
@@ -81,7 +89,7 @@ def table_options(
         )
         options = [where, *_OPTIONS, *([] if argument else [_IGNORE_EXTRA])]
         if several:
-            options.insert(1, _SOURCE)
+            options[1:1] = [_SOURCE, _TABLE]
         for option in reversed(options):
             with_table = option(with_table)
         return with_table
@@ -95,12 +103,19 @@ def _check_one_of(
     """Raises UsageError unless there is one table, or several with different names."""
     one = argument.upper() if argument else "--data"
     if (location is None) == (not named):
-        raise click.UsageError(f"give {one}, or --source NAME=TABLE for each of several sources")
+        raise click.UsageError(
+            f"give {one}, or --source NAME=TABLE for each of several sources, or --table NAME=TABLE for each table with "
+            "keys"
+        )
     names = [name for name, _ in named]
     if len(set(names)) < len(names):
-        raise click.UsageError("--source: a name stands twice; give each source one table")
+        raise click.UsageError("a name of --source or --table stands twice; give each one table")
     if named and sql is not None:
-        raise click.UsageError("--sql goes with one table; give files to --source")
+        raise click.UsageError("--sql goes with one table; give files to --source or --table")
+
+
+class TablesWithKeys(dict[str, Table]):
+    """Tables of --table, by name."""
 
 
 class _NamedTable(click.ParamType[tuple[str, str]]):
@@ -126,6 +141,14 @@ _SOURCE = click.option(
     metavar="NAME=TABLE",
     multiple=True,
     help="Instead, the table of one [[source]]; once for each.",
+)
+_TABLE = click.option(
+    "--table",
+    "keyed",
+    type=_NamedTable(),
+    metavar="NAME=TABLE",
+    multiple=True,
+    help="Instead, one of several tables with keys, such as persons and their stays; once for each.",
 )
 _OPTIONS = (
     click.option(

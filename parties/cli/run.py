@@ -13,7 +13,13 @@ from typing import Any
 import click
 
 from parties.cli.numbers import NumberRange
-from parties.cli.options import PLAIN_FORMAT, only_option, plain_option, table_options
+from parties.cli.options import (
+    PLAIN_FORMAT,
+    TablesWithKeys,
+    only_option,
+    plain_option,
+    table_options,
+)
 from parties.cli.run_output import (
     budget_line,
     error_line,
@@ -46,6 +52,7 @@ from parties.local.methods import open_method_folder, run_method, trial_from_tab
 from parties.local.partition import PARTITIONS
 from parties.local.recorded_tables import record_tables
 from parties.local.request import DISTAIM, METHODS, TrialRequest
+from parties.methods.keyed_study import is_keyed_config
 from parties.report.model import excluded_text
 from parties.session.owner import Table, table_name
 from parties.storage.files import atomic_replacement
@@ -198,7 +205,8 @@ def run(
     """Split one table among participants and run a method on this machine, as processes over mutual TLS.
 
     Where the config has [[source]] tables, each has a table of its own (--source NAME=TABLE), split among owners of its
-    own, and servers link the rows.
+    own, and servers link the rows. Where it has [[table]] tables, persons and what belongs to them, give each with
+    --table NAME=TABLE: the method runs on views of them, and tables with keys come out (docs/tables.md).
 
     The same command on the folder of an interrupted run goes on with it (a simulation and an annealed schedule of FLAIM
     begin anew). --method aim runs central AIM, for comparison; a config of another method is taken over for FLAIM and
@@ -208,6 +216,17 @@ def run(
         raise click.UsageError(
             f"--method {method} is another method than {only}, of the command's name"
         )
+    if isinstance(table, TablesWithKeys) or is_keyed_config(config):
+        run_keyed(
+            config,
+            table,
+            method or only or DISTAIM,
+            given=given,
+            seed=seed,
+            out=out,
+            as_json=as_json,
+        )
+        return
     chosen = (only or _method_of(config)) if method is None else method
     server = _section_of(chosen)
     _check_options(chosen, server, given)
@@ -245,6 +264,50 @@ def run(
     run_federation(
         server, FederationRequest(chosen, config, changes, table, given, seed, out, as_json)
     )
+
+
+def run_keyed(
+    config: Path,
+    table: Table | Mapping[str, Table],
+    method: str,
+    *,
+    given: Mapping[str, Any],
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Runs a method on the views of tables with keys, and prints what came out."""
+    # Imported on demand: a flat run needs none of it.
+    from parties.cli.keyed import print_keyed_result
+    from parties.local.keyed import run_views
+    from parties.methods.keyed_study import load_keyed_study
+
+    if method not in METHODS:
+        raise click.UsageError(
+            f"{method} runs on one table; expected {' or '.join(METHODS)} with --table"
+        )
+    _check_options(method, None, given)
+    values: dict[str, object] = {
+        "run.epsilon": given["epsilon"],
+        "run.security": given["security"],
+        "run.noise": given["noise"],
+    }
+    study = load_keyed_study(config, {k: v for k, v in values.items() if v is not None})
+    if isinstance(table, Table):
+        if len(study.tables.names) > 1:
+            names = " ".join(f"--table {name}=FILE" for name in study.tables.names)
+            raise click.UsageError(f"the config has several tables; expected {names}")
+        table = {study.tables.names[0]: table}
+    split = (given["clients"], given["partition"] or PARTITIONS[0], None)
+
+    def run_view(name: str, rows: Table, folder: Path) -> Mapping[str, object]:
+        click.echo(f"{name}: a row is {study.views[name].holds}", err=True)
+        request = TrialRequest(method, rows.source.name, *split, seed)
+        return run_whole_trial(study.configs[name], rows, request, out=folder)[1]
+
+    folder = out or default_run_folder(study.id)
+    report = run_views(study, table, folder, method=method, run=run_view)
+    print_keyed_result(report, folder, as_json=as_json)
 
 
 def _method_of(path: Path) -> str:
@@ -316,6 +379,19 @@ def run_trial(
 
     ``children`` are DistAIM's processes in the folder ``out``, if they are started already.
     """
+    folder, report = run_whole_trial(config, table, request, out=out, children=children)
+    print_result(report, folder, closing_lines, as_json=as_json)
+
+
+def run_whole_trial(
+    config: Config,
+    table: Table | Mapping[str, Table],
+    request: TrialRequest,
+    *,
+    out: Path | None,
+    children: Children | None = None,
+) -> tuple[RunFolder, Mapping[str, Any]]:
+    """Does the work of ``run_trial`` without the summary; returns the run's folder and its report."""
     run_folder = out or default_run_folder(config.run.id)
     distaim = request.method == DISTAIM
     if distaim and children is None:
@@ -331,7 +407,7 @@ def run_trial(
     finally:
         if children is not None:
             children.kill()
-    print_result(report, folder, closing_lines, as_json=as_json)
+    return folder, report
 
 
 def closing_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from mechanisms.errors import DomainError
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
 from mechanisms.keyed.declared import KeyedTables
 from mechanisms.keyed.views import KEY, View, views_of
+from mechanisms.text_table import and_list
 from parties.config import PERSON, SAMPLE, Config
 from parties.config.config import apply_overrides, config_from_dict
 from parties.foundation.errors import ConfigError
@@ -42,8 +43,28 @@ class KeyedStudy:
     configs: Mapping[str, Config]
     source: str
     id: str
-    epsilon: float
-    delta: float
+    document: Mapping[str, object]
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of a person, over all views."""
+        return _number(self.document, "epsilon")
+
+    @property
+    def delta(self) -> float:
+        """Delta of a person, over all views."""
+        return _number(self.document, "delta")
+
+    @property
+    def seed(self) -> int | None:
+        """Public seed of the drawn tables; None for another one each time."""
+        return next(iter(self.configs.values())).run.seed
+
+    @property
+    def unit_text(self) -> str:
+        """The unit of privacy in words."""
+        rows = (f"up to {child.rows} rows of {child.name}" for child in self.tables.children)
+        return f"a person with its own row and {and_list(rows)}"
 
     @cached_property
     def views(self) -> Mapping[str, View]:
@@ -51,9 +72,12 @@ class KeyedStudy:
         return {view.name: view for view in views_of(self.tables)}
 
 
-def is_keyed(document: Mapping[str, object]) -> bool:
-    """Returns whether a configuration is of tables with keys."""
-    return TABLE in document
+def is_keyed_config(path: Path) -> bool:
+    """Returns whether a configuration is of tables with keys; False for a file that cannot be read."""
+    try:
+        return TABLE in read_document(path)
+    except ConfigError:
+        return False
 
 
 def read_document(path: Path) -> dict[str, object]:
@@ -103,10 +127,17 @@ def load_keyed_study(path: Path, overrides: Mapping[str, object] | None = None) 
     base = path.resolve().parent
     views = views_of(tables)
     whole = {view.name: _config(document, view, source=source, base=base) for view in views}
-    first = whole[views[0].name].run
     shares = _shares(views)
     configs = _divided(whole, shares)
-    return KeyedStudy(tables, configs, source, str(run["id"]), first.epsilon, first.delta)
+    return KeyedStudy(tables, configs, source, str(run["id"]), document)
+
+
+def _number(document: Mapping[str, object], key: str) -> float:
+    run = document["run"]
+    value = run.get(key) if isinstance(run, Mapping) else None
+    if not isinstance(value, int | float):
+        raise TypeError(f"run.{key} was checked to be a number")
+    return float(value)
 
 
 def _config(document: Mapping[str, object], view: View, *, source: str, base: Path) -> Config:

@@ -1,0 +1,167 @@
+"""Persons under a condition on their own columns, on the number of their rows, or on some row.
+
+``persons_where`` draws whole persons. A condition is a text as in `mechanisms.question`, with columns called by table:
+``patients.age >= 65 and stays.number > 1 and stays.ward = surgery``. Tests of the table of persons, and of numbers of
+rows, hold for the person; tests of another table hold for at least one row, all of them for the same one.
+
+All values here are public. The model of persons is conditioned on the person's own tests, and persons are drawn until
+enough satisfy all of them; a condition that almost nobody satisfies is refused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.conditioning import conditioned
+from mechanisms.conditions import evidence_of, limits_of
+from mechanisms.constraints.conjunction import ColumnTest, sets_of
+from mechanisms.errors import ConditionError, DomainError
+from mechanisms.keyed.declared import KeyedTables
+from mechanisms.keyed.drawing import Persons, Texts, draw_persons
+from mechanisms.keyed.views import NUMBER
+from mechanisms.model import Model
+from mechanisms.question import Test, Where, parse_where
+from mechanisms.sampling import public_generator
+
+MOST_DRAWN = 200
+"""Persons that are drawn for each one that is wanted, at most."""
+_LEAST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PersonsWanted:
+    """Persons to draw: how many, and a condition that each satisfies."""
+
+    count: int
+    where: str | None = None
+    seed: int = 1
+
+
+def persons_where(
+    tables: KeyedTables, models: Mapping[str, Model], wanted: PersonsWanted
+) -> Persons:
+    """Draws the ``wanted`` persons from the models of the views, by name; the same seed draws the same persons.
+
+    Raises ``ConditionError`` for a condition that does not fit the columns, or that too few persons satisfy;
+    ``ValueError`` unless the number is positive.
+    """
+    if wanted.where is None:
+        return draw_persons(tables, models, wanted.count, seed=wanted.seed)
+    tests = _by_table(tables, parse_where(wanted.where))
+    name = tables.parent.name
+    own = tuple(Test(f"{t}.{each.column}", each.operator, each.values) for t, each in tests.own)
+    shares = evidence_of(limits_of(models[name].domain, own))
+    # A cell that a condition cuts is drawn as a whole, and the persons beyond are thrown away.
+    evidence = {column: (share > 0).astype(np.float64) for column, share in shares.items()}
+    under = dict(models) | {
+        name: conditioned(models[name], evidence).model if evidence else models[name]
+    }
+    seeds = public_generator(wanted.seed)
+    found, kept, drawn = list[Persons](), 0, 0
+    while kept < wanted.count and drawn < max(_LEAST, MOST_DRAWN * wanted.count):
+        batch = max(wanted.count - kept, min(_LEAST, wanted.count * 4))
+        persons = draw_persons(tables, under, batch, seed=int(seeds.integers(2**62)))
+        drawn += batch
+        chosen = np.flatnonzero(_satisfying(tables, tests, persons))[: wanted.count - kept]
+        kept += len(chosen)
+        found.append(_only(tables, persons, chosen))
+    if kept < wanted.count:
+        raise ConditionError(
+            f"{kept} of {drawn:,} drawn persons satisfy {wanted.where!r}; expected a condition that more of them "
+            f"satisfy, or {kept or 'no'} persons"
+        )
+    return _joined(tables, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tests:
+    """Tests of the person by table, and those of rows of each other table."""
+
+    own: tuple[tuple[str, Test], ...]
+    rows: Mapping[str, Where]
+
+
+def _by_table(tables: KeyedTables, where: Where) -> _Tests:
+    own, rows = list[tuple[str, Test]](), defaultdict[str, list[Test]](list)
+    for test in where:
+        table, point, column = test.column.partition(".")
+        if not point or table not in tables.by_name:
+            raise ConditionError(
+                f"column {test.column!r}: expected it with its table, as in {tables.children[0].name}.{NUMBER}; the "
+                f"tables are {', '.join(tables.by_name)}"
+            )
+        named = Test(column, test.operator, test.values)
+        if table == tables.parent.name or column == NUMBER:
+            own.append((table, named))
+        elif test.operator in ("missing", "present"):
+            raise ConditionError(
+                f"{test.column!r} is {test.operator}: rows are tested by their values; expected another test"
+            )
+        else:
+            rows[table].append(named)
+    return _Tests(tuple(own), {name: tuple(of) for name, of in rows.items()})
+
+
+def _satisfying(tables: KeyedTables, tests: _Tests, persons: Persons) -> NDArray[np.bool_]:
+    held = np.ones(persons.count, np.bool_)
+    parent = tables.parent
+    mine = [test for table, test in tests.own if table == parent.name and test.values]
+    if mine:
+        held &= _holds(tables, parent.name, mine, texts=persons.own, rows=persons.count)
+    for name, of in tests.rows.items():
+        whose, texts = persons.rows[name]
+        rows = _holds(tables, name, of, texts=texts, rows=len(whose))
+        held &= np.isin(np.arange(persons.count), whose[rows])
+    return held
+
+
+def _holds(
+    tables: KeyedTables, table: str, tests: Sequence[Test], *, texts: Texts, rows: int
+) -> NDArray[np.bool_]:
+    domain = tables.domain_of(table)
+    columns = {column.name: column for column in domain.columns}
+    if unknown := [test.column for test in tests if test.column not in columns]:
+        raise ConditionError(
+            f"no column {unknown[0]!r} in {table}; the columns are {', '.join(columns)}"
+        )
+    try:
+        sets = sets_of(table, [ColumnTest(t.column, t.operator, t.values) for t in tests], columns)
+    except DomainError as error:
+        raise ConditionError(str(error)) from error
+    held = np.ones(rows, np.bool_)
+    for name, values in sets.items():
+        known = np.fromiter((text is not None for text in texts[name]), np.bool_, rows)
+        there = [text if text is not None else "" for text in texts[name]]
+        held &= known & values.holds(there, domain.missing_values)
+    return held
+
+
+def _only(tables: KeyedTables, persons: Persons, chosen: NDArray[np.int64]) -> Persons:
+    """Returns some of the persons, numbered anew."""
+    place = np.full(persons.count, -1, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    rows = {}
+    for child in tables.children:
+        whose, texts = persons.rows[child.name]
+        kept = place[whose] >= 0
+        rows[child.name] = place[whose[kept]], {name: t[kept] for name, t in texts.items()}
+    return Persons(len(chosen), {name: t[chosen] for name, t in persons.own.items()}, rows)
+
+
+def _joined(tables: KeyedTables, parts: Sequence[Persons]) -> Persons:
+    starts = np.cumsum([0, *(part.count for part in parts)])
+    rows = {}
+    for child in tables.children:
+        of = [part.rows[child.name] for part in parts]
+        whose = np.concatenate([w + start for (w, _), start in zip(of, starts, strict=False)])
+        rows[child.name] = (
+            whose,
+            {name: np.concatenate([texts[name] for _, texts in of]) for name in child.domain.names},
+        )
+    own = {name: np.concatenate([part.own[name] for part in parts]) for name in parts[0].own}
+    return Persons(int(starts[-1]), own, rows)

@@ -1,0 +1,295 @@
+"""Tables with keys on the command line: drafts, views for owners, tables of finished runs, more persons."""
+
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import tomli_w
+
+from mechanisms.keyed.conditions import PersonsWanted
+from mechanisms.keyed.drafting import KeyedDraft, draft_tables
+from mechanisms.linked_draft import TableRead
+from mechanisms.reading import read_recognised
+from parties.cli.runtime import common_options
+from parties.config import Config, load_config
+from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.process import require_server_packages
+from parties.session.owner import Table
+from parties.session.result_digests import MODEL_FOLDER
+from parties.storage.files import disk_errors, write_atomic
+
+if TYPE_CHECKING:
+    from parties.local.keyed import KeyedFolder
+
+_PATH = click.Path(path_type=Path)
+
+
+def draft_keyed(tables: Mapping[str, Table], *, private_bins: bool) -> KeyedDraft:
+    """Returns the draft of tables with keys. Raises DataError."""
+    read = {}
+    for name, table in tables.items():
+        text, read_as = read_recognised(table.source)
+        read[name] = TableRead(text, table.source.shown, read_as)
+    return draft_tables(read, private_bins=private_bins)
+
+
+def keyed_draft_text(draft: KeyedDraft) -> str:
+    """Returns a draft of tables with keys as a config in TOML."""
+    lines = [
+        "# WARNING: categories, bounds, changes and numbers of rows were READ FROM THE DATA, and the description of",
+        "# tables is published with the result. Replace or confirm each from public knowledge before a run in earnest,",
+        '# and write from = "public: " and its name instead of from = "table".',
+        *(f"#   {note}" for note in draft.notes),
+    ]
+    for name, each in draft.drafts.items():
+        lines += [f"#   {name}: {note}" for note in (*each.notes, *each.questions)]
+        lines += [f"#   {name}: LEFT OUT: {reason}" for reason in each.left_out]
+    head = "\n".join(lines)
+    run = """
+[run]
+epsilon = 1.0             # of a person, over all tables
+delta = 1e-5
+fallback = "columns"
+
+[clients]
+expected = 10             # how many data owners at most
+rows_per_client = 100000  # public bound on the persons of one owner
+
+# rows: so many rows of a person count, and the privacy guarantee covers them; most: of a synthetic person.
+# constant: the same in all rows of a person; copied: as in the person's own row; [[table.change]]: by how much numbers
+# and dates differ from the row before.
+"""
+    return f"{head}\n{run}{tomli_w.dumps({'table': draft.tables.to_dict()})}"
+
+
+def keyed_draft_document(draft: KeyedDraft) -> dict[str, object]:
+    """Returns a draft of tables with keys as JSON has it."""
+    return {
+        "table": draft.tables.to_dict(),
+        "notes": list(draft.notes),
+        "left_out": {name: list(each.left_out) for name, each in draft.drafts.items()},
+        "questions": {name: list(each.questions) for name, each in draft.drafts.items()},
+    }
+
+
+def summarise_keyed(draft: KeyedDraft) -> None:
+    """Prints on standard error what the draft found."""
+    for note in draft.notes:
+        click.echo(note, err=True)
+    for name, each in draft.drafts.items():
+        columns = len(each.domain.columns)
+        click.echo(f"{name}: {columns} columns drafted, {len(each.left_out)} left out", err=True)
+        for reason in each.left_out:
+            click.echo(f"  {reason}", err=True)
+
+
+def print_keyed_result(report: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
+    """Prints the report of tables with keys as JSON, or a summary with the paths of the files."""
+    if as_json:
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    privacy = report["privacy"]
+    click.echo(
+        f"{'privacy':<16}epsilon = {privacy['epsilon']:g}, delta = {privacy['delta']:g}, of {privacy['unit']}"
+    )
+    for name, rows in report["tables"].items():
+        click.echo(f"{name:<16}{rows} synthetic rows")
+    real = {each["name"]: each for each in report["figures"]["real"] or ()}
+    for each in report["figures"]["synthetic"]:
+        other = real.get(each["name"])
+        for within in each["columns"]:
+            beside = {} if other is None else _column(other, within["column"])
+            said = [
+                f"{word} {within[of]:.3g}"
+                + (f" (real {beside[of]:.3g})" if beside.get(of) is not None else "")
+                for of, word in (("spread", "spread within a person"), ("stays", "same as before"))
+                if within[of] is not None
+            ]
+            click.echo(f"{each['name'] + '.' + within['column']:<24}{', '.join(said[:1])}")
+    click.echo(f"{'time':<16}{report['time']['total_s']:.1f} s")
+    for name in (*(f"{table}.csv" for table in report["tables"]), "report.html", "report.json"):
+        click.echo(f"{'':<16}{folder / name}")
+
+
+def _column(figures: Mapping[str, Any], name: str) -> Mapping[str, float]:
+    found: Mapping[str, float] = next(c for c in figures["columns"] if c["column"] == name)
+    return found
+
+
+def sample_keyed(
+    run: Path,
+    rows: int | None,
+    out: Path,
+    *,
+    where: str | None,
+    seed: int | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Draws more persons from the run of tables with keys in ``run``, into the folder ``out``."""
+    from parties.local.keyed import KeyedFolder, write_tables
+
+    if rows is None:
+        raise click.UsageError("give -n, the number of persons")
+    chosen = secrets.randbits(62) if seed is None else seed
+    folder = KeyedFolder.of(run)
+    drawn = folder.draw(PersonsWanted(rows, where, chosen))
+    texts = write_tables(out, folder.study.tables, drawn, overwrite=overwrite)
+    numbers = {name: len(text) for name, text in texts.items()}
+    if as_json:
+        click.echo(json.dumps({"out": str(out), "rows": numbers, "seed": chosen}))
+        return
+    shown = ", ".join(f"{number} rows of {name}" for name, number in numbers.items())
+    click.echo(f"{rows} persons with {shown} are in {out} (seed {chosen})")
+
+
+class _NamedRun(click.ParamType[tuple[str, Path]]):
+    """Parameter type for NAME=RUN."""
+
+    name = "name=run"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Path]:
+        if isinstance(value, tuple):
+            return value
+        name, sign, path = str(value).partition("=")
+        if not (name and sign and path):
+            self.fail(f"{value!r} is not NAME=RUN, such as patients=runs/patients", param, ctx)
+        return name, Path(path)
+
+
+@click.command(
+    "tables",
+    short_help="Tables with keys: views for a study, tables of its runs.",
+    epilog="Example: syncret data tables study.toml --table patients=patients.csv --table stays=stays.csv --out views",
+)
+@click.argument("config", type=_PATH)
+@click.option(
+    "--table",
+    "tables",
+    metavar="NAME=TABLE",
+    multiple=True,
+    help="A data owner's table; once for each. Without any, configs alone are written.",
+)
+@click.option(
+    "--view",
+    "views",
+    type=_NamedRun(),
+    metavar="NAME=RUN",
+    multiple=True,
+    help="The finished run of a view, or its bundle, once for each: tables with keys are drawn from them.",
+)
+@click.option("-n", "--persons", type=click.IntRange(1), help="With --view: how many persons.")
+@click.option("--out", type=_PATH, required=True, help="The folder to make.")
+@common_options
+def tables(
+    config: Path,
+    tables: tuple[str, ...],
+    views: tuple[tuple[str, Path], ...],
+    *,
+    persons: int | None,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Take tables with keys through studies on hosts of their own: views before, tables after.
+
+    A study of the configuration CONFIG, which has [[table]] tables, is one study for each view: flat tables with a
+    bounded number of rows of a person. Without --view this writes the configuration of each view, NAME.toml, and of an
+    owner's tables the rows to take part with, NAME.csv. With --view for each it draws tables with keys from the
+    finished runs.
+    """
+    from mechanisms.source import TableSource
+    from parties.local.keyed import keyed_rows
+    from parties.methods.keyed_study import load_keyed_study
+
+    if views and tables:
+        raise click.UsageError("--table goes before the runs, --view after them; give one of both")
+    study = load_keyed_study(config)
+    if out.exists() and any(out.iterdir()):
+        raise StoreError(out, "is not empty; expected a new folder")
+    if views:
+        _draw_from(config, dict(views), persons, out=out, as_json=as_json)
+        return
+    given = dict(_NamedRun().convert(each, None, None) for each in tables)
+    rows = (
+        keyed_rows(
+            study.tables,
+            {name: Table(TableSource(str(path)), True) for name, path in given.items()},
+        )[0]
+        if given
+        else {}
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, flat in study.configs.items():
+        write_atomic(out / f"{name}.toml", flat.resolved_toml())
+        written.append(f"{name}.toml")
+        if name in rows:
+            frame = rows[name].as_written().frame()
+            write_atomic(out / f"{name}.csv", frame.to_csv(index=False))
+            (out / f"{name}.csv").chmod(0o600)
+            written.append(f"{name}.csv")
+    if as_json:
+        click.echo(json.dumps({"out": str(out), "files": written}))
+        return
+    click.echo(
+        f"{', '.join(written)} are in {out}: one study for each view; epsilon is divided among them"
+    )
+
+
+def _draw_from(
+    config: Path, views: Mapping[str, Path], persons: int | None, *, out: Path, as_json: bool
+) -> None:
+    require_server_packages("syncret data tables --view")
+    from parties.local.keyed import KeyedFolder, assemble
+    from parties.methods.keyed_study import load_keyed_study
+
+    started = time.monotonic()
+    study = load_keyed_study(config)
+    if (names := set(study.configs)) != set(views):
+        raise click.UsageError(
+            f"--view is for each of {', '.join(sorted(names))}; expected them all"
+        )
+    folder = KeyedFolder.made(out, study)
+    _collect_views(folder, views)
+    document = assemble(folder, method="runs of views", real=None, started=started, persons=persons)
+    print_keyed_result(document, out, as_json=as_json)
+
+
+def _collect_views(folder: "KeyedFolder", runs: Mapping[str, Path]) -> None:
+    """Copies what is public of finished runs of the views, by name, into the folder.
+
+    Raises StoreError where there is none, ConfigError for a run of another configuration.
+    """
+    from parties.audit.bundle import unpacked_run
+
+    for name, run in runs.items():
+        with unpacked_run(run) as unpacked:
+            _check_run(folder.study.configs[name], unpacked.folder, run)
+            target = folder.view(name)
+            with disk_errors(target, "copied"):
+                shutil.copytree(unpacked.folder / MODEL_FOLDER, target / MODEL_FOLDER)
+                for file in ("report.json", "report.html"):
+                    if (unpacked.folder / file).exists():
+                        shutil.copyfile(unpacked.folder / file, target / file)
+
+
+def _check_run(config: Config, folder: Path, run: Path) -> None:
+    """Raises ConfigError if the finished run in ``folder`` had another budget or unit than ``config``.
+
+    Servers and owners may differ; the model's columns are checked where it is loaded.
+    """
+    found = load_config(folder / "config.toml").run
+    for key in ("epsilon", "delta", "unit", "rows_per_person"):
+        if getattr(found, key) != getattr(config.run, key):
+            raise ConfigError(
+                str(run),
+                f"run.{key}",
+                f"is {getattr(found, key)!r}; expected {getattr(config.run, key)!r}, as the view has it",
+            )

@@ -1,0 +1,217 @@
+"""Runs of tables with keys on one machine, and folders of keyed tables drawn from finished runs of their views.
+
+    study.toml          the configuration
+    views/NAME/         the run of each view, as `syncret run` leaves it
+    TABLE.csv           the synthetic tables
+    report.json, .html  over all views
+
+The folder of an interrupted run goes on with the view that was not finished. Secret: the tables that were given.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tomli_w
+
+from mechanisms.errors import DataError
+from mechanisms.keyed.conditions import PersonsWanted, persons_where
+from mechanisms.keyed.declared import KeyedTables
+from mechanisms.keyed.drawing import Persons, keyed_frames
+from mechanisms.keyed.figures import keyed_figures
+from mechanisms.keyed.views import view_tables
+from mechanisms.model import Model
+from mechanisms.source import TableSource
+from mechanisms.text_table import TextTable
+from mechanisms.writing import form_of, write_rows
+from parties.foundation.errors import ConfigError, StoreError
+from parties.foundation.untrusted_text import parse_json
+from parties.local.folder import SERVER_FOLDERS, RunFolder
+from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
+from parties.report.keyed import keyed_document, write_keyed_report
+from parties.session.model_files import load_model
+from parties.session.owner import Table
+from parties.storage.files import atomic_replacement, disk_errors, write_atomic
+
+STUDY_FILE = "study.toml"
+VIEWS = "views"
+RunView = Callable[[str, Table, Path], Mapping[str, object]]
+"""Runs a view by name, on the owners' rows of it, in a folder; returns its report."""
+
+
+@dataclass(frozen=True)
+class KeyedFolder:
+    """Folder of a study of tables with keys."""
+
+    path: Path
+    study: KeyedStudy = field(repr=False)
+
+    @classmethod
+    def of(cls, path: Path) -> "KeyedFolder":
+        """Opens a folder that a run has made. Raises StoreError, ConfigError."""
+        if not (path / STUDY_FILE).exists():
+            raise StoreError(
+                path, f"has no {STUDY_FILE}; expected the folder of a run of tables with keys"
+            )
+        return cls(path, load_keyed_study(path / STUDY_FILE))
+
+    @classmethod
+    def made(cls, path: Path, study: KeyedStudy) -> "KeyedFolder":
+        """Makes the folder, or opens that of an interrupted run of the same study. Raises StoreError."""
+        text = tomli_w.dumps(dict(study.document))
+        mark = path / STUDY_FILE
+        if path.exists() and any(path.iterdir()):
+            if not mark.exists() or mark.read_text(encoding="utf-8") != text:
+                raise StoreError(
+                    path,
+                    "is not empty and not a run of this study; expected a new folder for --out",
+                )
+            if (path / "report.json").exists():
+                raise StoreError(path, "holds a finished run; expected a new folder for --out")
+        with disk_errors(path, "made"):
+            path.mkdir(parents=True, exist_ok=True)
+        write_atomic(mark, text)
+        return cls(path, study)
+
+    def view(self, name: str) -> Path:
+        """Path of the run of a view."""
+        return self.path / VIEWS / name
+
+    def models(self) -> dict[str, Model]:
+        """Returns the models of all views. Raises StoreError, ConfigError for a model of other columns."""
+        found = {}
+        for name, config in self.study.configs.items():
+            model = load_model(self.view(name))
+            if model.domain.names != config.domain.names:
+                raise ConfigError(
+                    str(self.view(name)),
+                    "column",
+                    f"are not those of the view {name}; expected a run of its configuration",
+                )
+            found[name] = model
+        return found
+
+    def draw(self, wanted: PersonsWanted) -> Persons:
+        """Draws persons from the models. Raises StoreError, ConfigError, ConditionError."""
+        return persons_where(self.study.tables, self.models(), wanted)
+
+
+def keyed_rows(
+    tables: KeyedTables, given: Mapping[str, Table]
+) -> tuple[dict[str, Table], dict[str, TextTable]]:
+    """Returns the owner's rows of each view as tables, and the tables as they were read. Raises DataError."""
+    if unknown := [name for name in given if name not in tables.names]:
+        raise DataError(
+            f"--table {unknown[0]}: there is no such [[table]]; expected {', '.join(tables.names)}"
+        )
+    read = {name: table.as_written() for name, table in given.items()}
+    where = {name: table.source.shown for name, table in given.items()}
+    views = view_tables(tables, read, where=where)
+    return {
+        name: Table(TableSource(f"{name}, made of {', '.join(given)}"), False, rows)
+        for name, rows in views.items()
+    }, read
+
+
+def run_views(
+    study: KeyedStudy, given: Mapping[str, Table], path: Path, *, method: str, run: RunView
+) -> dict[str, object]:
+    """Runs every view by ``run``, draws the tables, and writes the report, which it returns.
+
+    Raises DataError, StoreError, ConfigError, and what ``run`` does.
+    """
+    started = time.monotonic()
+    rows, read = keyed_rows(study.tables, given)
+    folder = KeyedFolder.made(path, study)
+    for name in study.configs:
+        if not RunFolder(folder.view(name), SERVER_FOLDERS).finished:
+            run(name, rows[name], folder.view(name))
+    document = assemble(folder, method=method, real=read, started=started)
+    return document
+
+
+def assemble(
+    folder: KeyedFolder,
+    *,
+    method: str,
+    real: Mapping[str, TextTable] | None,
+    started: float,
+    persons: int | None = None,
+) -> dict[str, object]:
+    """Draws the tables from the finished runs of the views and writes them with the report, which it returns.
+
+    ``persons`` is their number, by default that which the run of persons found. Raises StoreError, ConfigError.
+    """
+    study = folder.study
+    seed = study.seed if study.seed is not None else secrets.randbits(64)
+    reports = {name: _report(folder.view(name)) for name in study.configs}
+    count = persons or _whole(reports[study.tables.parent.name].get("synthetic_rows"))
+    drawn = folder.draw(PersonsWanted(count, seed=seed))
+    texts = write_tables(folder.path, study.tables, drawn)
+    figures = (
+        keyed_figures(study.tables, texts),
+        None if real is None else keyed_figures(study.tables, real),
+    )
+    document = keyed_document(
+        run=study.id,
+        method=method,
+        privacy={
+            "epsilon": study.epsilon,
+            "delta": study.delta,
+            "spent at most": person_epsilon(study.configs.values(), study.delta),
+            "unit": study.unit_text,
+        },
+        views=[
+            {
+                "name": name,
+                "holds": study.views[name].holds,
+                "rows": study.views[name].rows,
+                "epsilon": config.run.epsilon,
+                "report": f"{VIEWS}/{name}/report.html",
+            }
+            for name, config in study.configs.items()
+        ],
+        tables={name: len(text) for name, text in texts.items()},
+        figures=figures,
+        seconds=time.monotonic() - started,
+    )
+    write_keyed_report(folder.path, document, figures)
+    return document
+
+
+def write_tables(
+    folder: Path, tables: KeyedTables, persons: Persons, *, overwrite: bool = False
+) -> dict[str, TextTable]:
+    """Writes drawn tables into ``folder``, each as a text file called by its name, and returns them as text.
+
+    Raises StoreError for a file that is there already.
+    """
+    found = {}
+    with disk_errors(folder, "made"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, domain, frame in keyed_frames(tables, persons):
+        path = folder / f"{name}.csv"
+        if path.exists() and not overwrite:
+            raise StoreError(path, "is there already; expected a new folder, or --overwrite")
+        with atomic_replacement(path) as beside:
+            write_rows(beside, (frame,), domain, form_of(path))
+        columns = {str(column): frame[column].tolist() for column in frame.columns}
+        found[name] = TextTable(columns, range(1, len(frame) + 1), "row")
+    return found
+
+
+def _report(folder: Path) -> dict[str, object]:
+    path = folder / "report.json"
+    try:
+        found = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(path, f"cannot be read: {error}; expected a finished run") from error
+    if not isinstance(found, dict):
+        raise StoreError(path, "is no report; expected that of a finished run")
+    return found
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 1

@@ -1,0 +1,129 @@
+"""Report of tables with keys: `report.json` and `report.html`, over the reports of the views.
+
+Figures of the real tables, which a trial has beside the synthetic ones, are not private: the page says so.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mechanisms.keyed.figures import ChildFigures
+from parties.report.render import HtmlTable, page_templates, pairs_table
+from parties.storage.files import write_atomic
+
+_NO_FIGURE = "–"
+
+
+def keyed_document(
+    *,
+    run: str,
+    method: str,
+    privacy: Mapping[str, object],
+    views: Sequence[Mapping[str, object]],
+    tables: Mapping[str, int],
+    figures: tuple[Sequence[ChildFigures], Sequence[ChildFigures] | None],
+    seconds: float,
+) -> dict[str, object]:
+    """Returns the content of report.json; ``figures`` are those of the synthetic tables, and of the real ones."""
+    synthetic, real = figures
+    return {
+        "run": run,
+        "method": method,
+        "privacy": dict(privacy),
+        "views": [dict(view) for view in views],
+        "tables": dict(tables),
+        "figures": {
+            "synthetic": [each.to_dict() for each in synthetic],
+            "real": None if real is None else [each.to_dict() for each in real],
+        },
+        "time": {"total_s": seconds},
+    }
+
+
+def write_keyed_report(
+    folder: Path,
+    document: Mapping[str, object],
+    figures: tuple[Sequence[ChildFigures], Sequence[ChildFigures] | None],
+) -> None:
+    """Writes the two files into ``folder``. Raises StoreError."""
+    synthetic, real = figures
+    others: Sequence[ChildFigures | None] = real or [None] * len(synthetic)
+    sections = [
+        {"name": each.name, "facts": _facts(each, other), "within": _within(each, other)}
+        for each, other in zip(synthetic, others, strict=True)
+    ]
+    page = page_templates(__file__).get_template("keyed.html")
+    text = page.render(
+        title=document["run"],
+        document=document,
+        privacy=_privacy(document),
+        views=_views(document),
+        sections=sections,
+        real=real is not None,
+    )
+    write_atomic(folder / "report.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(folder / "report.html", text)
+
+
+def _privacy(document: Mapping[str, object]) -> HtmlTable:
+    return pairs_table(document["privacy"])  # type: ignore[arg-type]
+
+
+def _views(document: Mapping[str, object]) -> HtmlTable:
+    rows = [
+        (view["name"], view["holds"], view["rows"], f"{view['epsilon']:.4g}", view["report"])
+        for view in document["views"]  # type: ignore[attr-defined]
+    ]
+    heads = ("view", "a row is", "rows of a person", "epsilon by itself", "its report")
+    return HtmlTable(heads, rows)
+
+
+def _facts(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
+    def row(name: str, of: str) -> tuple[str, ...]:
+        values = [getattr(each, of) for each in (one, other) if each is not None]
+        return (name, *map(_shown, values))
+
+    rows = [
+        row("rows", "rows"),
+        ("rows of a person", *(_numbers(each) for each in (one, other) if each is not None)),
+        row("persons with two values in a constant column", "broken"),
+        row("rows before the one that they follow", "unordered"),
+        (
+            "quartiles of the distance of two rows",
+            *(_gaps(e) for e in (one, other) if e is not None),
+        ),
+    ]
+    return HtmlTable(("", "synthetic", "real")[: 2 + (other is not None)], rows)
+
+
+def _within(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
+    known = {} if other is None else {each.column: each for each in other.columns}
+    rows = []
+    for each in one.columns:
+        row: list[object] = [each.column]
+        for of in ("stays", "spread", "correlation"):
+            values = [each, *([known[each.column]] if other is not None else [])]
+            row.append(" / ".join(_shown(getattr(value, of)) for value in values))
+        rows.append(row)
+    said = " (synthetic / real)" if other is not None else ""
+    heads = (
+        "column",
+        f"same as before{said}",
+        "spread within a person",
+        "correlation with the row before",
+    )
+    return HtmlTable(heads, rows)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return _NO_FIGURE
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _numbers(figures: ChildFigures) -> str:
+    return ", ".join(f"{number}: {share:.1%}" for number, share in figures.numbers.items())
+
+
+def _gaps(figures: ChildFigures) -> str:
+    return ", ".join(f"{gap:g}" for gap in figures.gaps) or _NO_FIGURE
