@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import ge, gt, le, lt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.columns import Categorical
 from mechanisms.conditioning import conditioned
-from mechanisms.conditions import evidence_of, limits_of
+from mechanisms.conditions import column_named, evidence_of, limits_of
 from mechanisms.constraints.conjunction import ColumnTest, sets_of
+from mechanisms.domain import Domain
 from mechanisms.errors import ConditionError, DomainError
 from mechanisms.keyed.declared import KeyedTables
 from mechanisms.keyed.drawing import Persons, Texts, draw_persons
@@ -27,7 +30,9 @@ from mechanisms.keyed.views import NUMBER
 from mechanisms.model import Model
 from mechanisms.question import Test, Where, parse_where
 from mechanisms.sampling import public_generator
+from mechanisms.written import parse_number
 
+_COMPARISONS = {"<": lt, "<=": le, ">": gt, ">=": ge}
 MOST_DRAWN = 200
 """Persons that are drawn for each one that is wanted, at most."""
 _LEAST = 10_000
@@ -54,7 +59,7 @@ def persons_where(
         return draw_persons(tables, models, wanted.count, seed=wanted.seed)
     tests = _by_table(tables, parse_where(wanted.where))
     name = tables.parent.name
-    own = tuple(Test(f"{t}.{each.column}", each.operator, each.values) for t, each in tests.own)
+    own = tuple(_on_persons(models[name].domain, table, test) for table, test in tests.own)
     shares = evidence_of(limits_of(models[name].domain, own))
     # A cell that a condition cuts is drawn as a whole, and the persons beyond are thrown away.
     evidence = {column: (share > 0).astype(np.float64) for column, share in shares.items()}
@@ -76,6 +81,26 @@ def persons_where(
             f"satisfy, or {kept or 'no'} persons"
         )
     return _joined(tables, found)
+
+
+def _on_persons(domain: Domain, table: str, test: Test) -> Test:
+    """Returns a test of the view of persons; a number of rows is compared with all that there are."""
+    column = f"{table}.{test.column}"
+    compare = _COMPARISONS.get(test.operator)
+    if test.column != NUMBER or compare is None:
+        return Test(column, test.operator, test.values)
+    (value,) = test.values
+    numbers = column_named(domain, column)
+    bound = parse_number(value)
+    if bound is None or not isinstance(numbers, Categorical):
+        raise ConditionError(f"{column} {test.operator} {value}: expected a number of rows")
+    held = tuple(number for number in numbers.categories if compare(int(number), bound))
+    if not held:
+        raise ConditionError(
+            f"{column} {test.operator} {value}: no person has so many rows; there are {numbers.categories[0]} to "
+            f"{numbers.categories[-1]}"
+        )
+    return Test(column, "in", held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ def draft_tables(tables: Mapping[str, TableRead], *, private_bins: bool = False)
         if not kept:
             raise DataError(f"{read.where}: has no column besides {key!r}; expected some to model")
         table = replace(read.table, columns=kept)
-        drafts[name] = draft_of(table, read.where, read.read_as, private_bins=private_bins)
+        draft = draft_of(table, read.where, read.read_as, private_bins=private_bins)
+        domain = replace(draft.domain, ignore=(*draft.domain.ignore, key))
+        drafts[name] = replace(draft, domain=domain)
         if name != parent:
             shared = (
                 {} if parent is None else _of_persons(tables[parent], drafts[parent].domain, key)

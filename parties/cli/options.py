@@ -104,8 +104,8 @@ def _check_one_of(
     one = argument.upper() if argument else "--data"
     if (location is None) == (not named):
         raise click.UsageError(
-            f"give {one}, or --source NAME=TABLE for each of several sources, or --table NAME=TABLE for each table with "
-            "keys"
+            f"give {one}, or --source NAME=TABLE for each of several sources, or --table NAME=TABLE for each of several "
+            "with keys"
         )
     names = [name for name, _ in named]
     if len(set(names)) < len(names):

@@ -43,6 +43,12 @@ _Section = TypeVar("_Section")
 
 def check_sections(document: Mapping[str, object]) -> None:
     """Refuses a document with an unknown section, or without a required one."""
+    check(
+        "table" not in document,
+        "table",
+        "is of tables with keys, which are run and sampled as a whole (syncret run, data sample); expected the "
+        "configuration of one of their views (syncret data tables)",
+    )
     _check_known(document, (*SECTIONS, *silo_algorithms()), "")
     for name in ("run", "clients", "column"):
         check(name in document, name, f"is missing; expected {_heading(name)}")
