@@ -11,6 +11,9 @@
     run.evaluate(df)                                    # for the table's owner alone: not private
     syncret.load(run.save("stays.zip", data=df))        # a bundle, charged to the budget of the people in df
 
+    run = syncret.synthesize_tables({"patients": patients, "stays": stays}, "study.toml")   # tables with keys
+    run.tables["stays"], run.sample(1000, where="stays.number > 2")
+
 ``submit`` and ``preview`` are for a data owner that takes part in a study. ``load`` and ``audit`` read the files that a
 run has left. All functions do the same as the command `syncret`. The errors below say what is wrong, where, and what
 would be right. Nothing here reads from a terminal or writes to one, so all functions work in a notebook.
@@ -25,6 +28,7 @@ from parties.api.audit import AuditResult, audit
 from parties.api.config import Draft, draft, draft_from_schema
 from parties.api.demo import demo_table
 from parties.api.estimates import Estimates
+from parties.api.keyed import KeyedRun, draft_tables, synthesize_tables
 from parties.api.owner import preview, submit
 from parties.api.plan import Plan, plan
 from parties.api.run import Report, Run, load, synthesize
@@ -59,6 +63,7 @@ __all__ = [
     "Estimates",
     "Evaluation",
     "ExtraMissing",
+    "KeyedRun",
     "MechanismError",
     "PartyError",
     "Plan",
@@ -73,10 +78,12 @@ __all__ = [
     "demo_table",
     "draft",
     "draft_from_schema",
+    "draft_tables",
     "load",
     "load_config",
     "plan",
     "preview",
     "submit",
     "synthesize",
+    "synthesize_tables",
 ]

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mechanisms.column_values import number_of, number_text
@@ -30,6 +29,9 @@ from mechanisms.model import Model
 from mechanisms.numbers import Integer
 from mechanisms.sampling import PublicGenerator, public_generator
 from mechanisms.table import decode_column, written_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Texts: TypeAlias = dict[str, NDArray[np.object_]]
 """Modelled columns as text, (rows,) each, None for a missing value."""

@@ -167,12 +167,8 @@ def _draft_keyed(
     tables: TablesWithKeys, out: Path | None, *, private_bins: bool, as_json: bool
 ) -> None:
     # Imported on demand: a flat draft needs none of it.
-    from parties.cli.keyed import (
-        draft_keyed,
-        keyed_draft_document,
-        keyed_draft_text,
-        summarise_keyed,
-    )
+    from parties.cli.keyed import draft_keyed, keyed_draft_document, summarise_keyed
+    from parties.methods.keyed_draft import keyed_draft_text
 
     draft = draft_keyed(tables, private_bins=private_bins)
     if as_json:

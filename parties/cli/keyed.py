@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import tomli_w
 
-from mechanisms.keyed.conditions import PersonsWanted
 from mechanisms.keyed.drafting import KeyedDraft, draft_tables
 from mechanisms.linked_draft import TableRead
 from mechanisms.reading import read_recognised
@@ -36,35 +34,6 @@ def draft_keyed(tables: Mapping[str, Table], *, private_bins: bool) -> KeyedDraf
         text, read_as = read_recognised(table.source)
         read[name] = TableRead(text, table.source.shown, read_as)
     return draft_tables(read, private_bins=private_bins)
-
-
-def keyed_draft_text(draft: KeyedDraft) -> str:
-    """Returns a draft of tables with keys as a config in TOML."""
-    lines = [
-        "# WARNING: categories, bounds, changes and numbers of rows were READ FROM THE DATA, and the description of",
-        "# tables is published with the result. Replace or confirm each from public knowledge before a run in earnest,",
-        '# and write from = "public: " and its name instead of from = "table".',
-        *(f"#   {note}" for note in draft.notes),
-    ]
-    for name, each in draft.drafts.items():
-        lines += [f"#   {name}: {note}" for note in (*each.notes, *each.questions)]
-        lines += [f"#   {name}: LEFT OUT: {reason}" for reason in each.left_out]
-    head = "\n".join(lines)
-    run = """
-[run]
-epsilon = 1.0             # of a person, over all tables
-delta = 1e-5
-fallback = "columns"
-
-[clients]
-expected = 10             # how many data owners at most
-rows_per_client = 100000  # public bound on the persons of one owner
-
-# rows: so many rows of a person count, and the privacy guarantee covers them; most: of a synthetic person.
-# constant: the same in all rows of a person; copied: as in the person's own row; [[table.change]]: by how much numbers
-# and dates differ from the row before.
-"""
-    return f"{head}\n{run}{tomli_w.dumps({'table': draft.tables.to_dict()})}"
 
 
 def keyed_draft_document(draft: KeyedDraft) -> dict[str, object]:
@@ -132,6 +101,7 @@ def sample_keyed(
     as_json: bool,
 ) -> None:
     """Draws more persons from the run of tables with keys in ``run``, into the folder ``out``."""
+    from mechanisms.keyed.conditions import PersonsWanted
     from parties.local.keyed import KeyedFolder, write_tables
 
     if rows is None:

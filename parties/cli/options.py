@@ -104,7 +104,7 @@ def _check_one_of(
     one = argument.upper() if argument else "--data"
     if (location is None) == (not named):
         raise click.UsageError(
-            f"give {one}, or --source NAME=TABLE for each of several sources, or --table NAME=TABLE for each of several "
+            f"give {one}; or --source NAME=TABLE for each of several sources, or --table NAME=TABLE for each table "
             "with keys"
         )
     names = [name for name, _ in named]

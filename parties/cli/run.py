@@ -300,10 +300,10 @@ def run_keyed(
         table = {study.tables.names[0]: table}
     split = (given["clients"], given["partition"] or PARTITIONS[0], None)
 
-    def run_view(name: str, rows: Table, folder: Path) -> Mapping[str, object]:
+    def run_view(name: str, rows: Table, folder: Path) -> None:
         click.echo(f"{name}: a row is {study.views[name].holds}", err=True)
         request = TrialRequest(method, rows.source.name, *split, seed)
-        return run_whole_trial(study.configs[name], rows, request, out=folder)[1]
+        run_whole_trial(study.configs[name], rows, request, out=folder)
 
     folder = out or default_run_folder(study.id)
     report = run_views(study, table, folder, method=method, run=run_view)

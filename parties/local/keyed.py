@@ -37,8 +37,8 @@ from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 
 STUDY_FILE = "study.toml"
 VIEWS = "views"
-RunView = Callable[[str, Table, Path], Mapping[str, object]]
-"""Runs a view by name, on the owners' rows of it, in a folder; returns its report."""
+RunView = Callable[[str, Table, Path], object]
+"""Runs a view by name, on the owners' rows of it, in a folder."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,7 @@ def run_views(
     for name in study.configs:
         if not RunFolder(folder.view(name), SERVER_FOLDERS).finished:
             run(name, rows[name], folder.view(name))
-    document = assemble(folder, method=method, real=read, started=started)
-    return document
+    return assemble(folder, method=method, real=read, started=started)
 
 
 def assemble(

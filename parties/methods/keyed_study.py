@@ -7,6 +7,7 @@ All values here are public. Composition: costs of views add up in the accountant
 statistical distances of discrete noise add up, too.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -186,23 +187,30 @@ def person_epsilon(configs: Iterable[Config], delta: float) -> float:
 
 
 def _divided(configs: Mapping[str, Config], shares: Mapping[str, float]) -> dict[str, Config]:
-    """Returns the configurations with epsilons that together cost a person the study's budget, at its delta."""
+    """Returns the configurations with epsilons and deltas that together cost a person the study's budget."""
     (run, *_) = (config.run for config in configs.values())
     if len(configs) == 1:
         return dict(configs)
     accountant, _, _ = unit_loss(Study.of(next(iter(configs.values()))))
     whole = gaussian_budget if accountant == GAUSSIAN else rho_from_epsilon_delta
-    epsilon = gaussian_epsilon if accountant == GAUSSIAN else epsilon_from_rho
+    own = gaussian_epsilon if accountant == GAUSSIAN else epsilon_from_rho
+    # Distances of samples count (1 + e^epsilon) times, at the study's epsilon as well.
+    delta = run.delta * 2 / (1 + math.exp(run.epsilon))
     budget = whole(run.epsilon, run.delta)
     for _ in range(_TRIES):
         found = {
-            name: config.override({"run.epsilon": epsilon(budget * shares[name], run.delta)})
+            name: config.override(
+                {"run.epsilon": own(budget * shares[name], delta), "run.delta": delta}
+            )
             for name, config in configs.items()
         }
         spent = person_epsilon(found.values(), run.delta)
         if spent <= run.epsilon:
             return found
-        budget *= _ALMOST * min(1.0, whole(run.epsilon, run.delta) / whole(spent, run.delta))
+        if math.isinf(spent):
+            delta /= 2**6
+            continue
+        budget *= _ALMOST * whole(run.epsilon, run.delta) / whole(spent, run.delta)
     raise ConfigError(
         configs[next(iter(configs))].source,
         "run.epsilon",

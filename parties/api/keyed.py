@@ -1,0 +1,188 @@
+"""Tables with keys from programs: ``synthesize_tables`` makes a run of them, ``KeyedRun`` has its tables.
+
+Secret: the input tables. Public: the results, except the figures that a trial's report has of the real tables.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mechanisms.keyed.drafting import draft_tables as draft_of_tables
+from mechanisms.linked_draft import TableRead
+from mechanisms.reading import read_recognised
+from parties.api.arguments import check_path, check_text, check_whole, seed_of, type_name
+from parties.api.config import TableLike, table_of
+from parties.api.errors import in_terms_of_python
+from parties.api.run import Run, load, prepare, progress_to, run_anywhere
+from parties.foundation.process import require_server_packages
+from parties.foundation.untrusted_text import parse_json
+from parties.local.partition import PARTITIONS
+from parties.local.request import METHODS
+from parties.methods.keyed_draft import keyed_draft_text
+from parties.methods.keyed_study import load_keyed_study
+from parties.session.owner import Table
+from parties.storage.files import disk_errors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from parties.local.keyed import KeyedFolder
+
+
+class KeyedRun:
+    """A finished run of tables with keys in ``folder``."""
+
+    def __init__(self, folder: KeyedFolder) -> None:
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        return f"KeyedRun({', '.join(self._folder.study.tables.names)})"
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run."""
+        return self._folder.path
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Synthetic tables by name, as text."""
+        import pandas as pd
+
+        names = self._folder.study.tables.names
+        with disk_errors(self.folder, "read"):
+            return {
+                name: pd.read_csv(self.folder / f"{name}.csv", dtype=str, keep_default_na=False)
+                for name in names
+            }
+
+    @property
+    def report(self) -> Mapping[str, object]:
+        """Report: privacy, numbers of rows, order, and what rows of a person have in common. Raises StoreError."""
+        with disk_errors(self.folder, "read"):
+            found = parse_json((self.folder / "report.json").read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def views(self) -> dict[str, Run]:
+        """Runs of the views, by name, with their own tables, reports and answers. Raises StoreError."""
+        return {name: load(self._folder.view(name)) for name in self._folder.study.configs}
+
+    @in_terms_of_python
+    def sample(
+        self, persons: int, *, where: str | None = None, seed: int | None = None
+    ) -> dict[str, pd.DataFrame]:
+        """Draws whole persons from the models, which costs no privacy; the same ``seed`` draws the same ones.
+
+        ``where`` is a condition that each person satisfies, such as "patients.age >= 65 and stays.ward = surgery": the
+        columns of other tables than that of persons hold for one row. Raises ConditionError, ValueError, TypeError.
+        """
+        from mechanisms.keyed.conditions import PersonsWanted
+        from mechanisms.keyed.drawing import keyed_frames
+
+        check_whole("persons", persons, least=1)
+        if where is not None:
+            check_text("where", where, what="a condition")
+        wanted = PersonsWanted(persons, where, seed_of(seed, None) >> 2)
+        drawn = keyed_frames(self._folder.study.tables, self._folder.draw(wanted))
+        return {name: frame for name, _, frame in drawn}
+
+
+@in_terms_of_python
+def draft_tables(tables: Mapping[str, TableLike]) -> str:
+    """Drafts a configuration of tables with keys, by name, as text in TOML.
+
+    The key of persons is called alike in all tables, and repeats in all but one. Values that were read from the tables
+    are marked: replace or confirm them. Raises DataError, TypeError.
+    """
+    read = {name: _as_read(table_of(table, name=name)) for name, table in _given(tables).items()}
+    return keyed_draft_text(draft_of_tables(read))
+
+
+@in_terms_of_python
+def synthesize_tables(
+    tables: Mapping[str, TableLike],
+    config: str | Path,
+    clients: int | None = None,
+    *,
+    method: str = METHODS[0],
+    epsilon: float | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> KeyedRun:
+    """Runs a method on tables with keys on this machine, as `syncret run --table` does.
+
+    Args:
+        tables: Tables by name: that of persons, and those with their rows.
+        config: Configuration with [[table]] tables.
+        clients: Number of data owners.
+        method: "distaim" (three servers and the owners as processes) or "aim" (central, in this process).
+        epsilon: Privacy of a person over all tables, in place of the configuration's.
+        seed: Seed of the split among the owners; by default 1.
+        out: Run folder, in which the same call continues an interrupted run; by default a temporary one.
+        progress: Called with sentences, in another thread.
+
+    Raises ConfigError, DataError, StoreError, ChildFailed, ExtraMissing; ValueError for an unknown method; TypeError.
+    """
+    require_server_packages("synthesize_tables")
+    from parties.local.assemble import finish_trial
+    from parties.local.keyed import KeyedFolder, run_views
+
+    if method not in METHODS:
+        raise ValueError(f"method = {method!r}; expected one of {', '.join(METHODS)}")
+    if clients is not None:
+        check_whole("clients", clients, least=1)
+    changes = {} if epsilon is None else {"run.epsilon": epsilon}
+    study = load_keyed_study(check_path("config", config), changes)
+    given = {name: table_of(table, name=name) for name, table in _given(tables).items()}
+    temporary = tempfile.mkdtemp(prefix="syncret-run-") if out is None else None
+    folder = check_path("out", out) if out is not None else Path(str(temporary)) / "run"
+
+    def run(name: str, rows: Table, path: Path) -> None:
+        trial, opened, work = prepare(
+            rows,
+            study.configs[name],
+            method,
+            out=path,
+            clients=clients,
+            partition=PARTITIONS[0],
+            label=None,
+            seed=seed_of(seed, None, default=1),
+        )
+
+        async def whole() -> None:
+            finish_trial(trial, opened, await work(progress_to(progress)))
+
+        run_anywhere(whole)
+
+    try:
+        run_views(study, given, folder, method=method, run=run)
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    found = KeyedRun(KeyedFolder(folder, study))
+    if temporary is not None:
+        weakref.finalize(found, shutil.rmtree, temporary, ignore_errors=True)
+    return found
+
+
+def _given(tables: object) -> Mapping[str, TableLike]:
+    if not isinstance(tables, Mapping) or not tables:
+        raise TypeError(
+            f"tables is {type_name(tables)}; expected tables by name, such as "
+            '{"patients": patients, "stays": stays}'
+        )
+    return tables
+
+
+def _as_read(table: Table) -> TableRead:
+    if table.read is not None:
+        return TableRead(table.read, table.source.shown, "rows")
+    text, read_as = read_recognised(table.source)
+    return TableRead(text, table.source.shown, read_as)

@@ -1,0 +1,209 @@
+"""Studies of tables with keys: the budget of a person over all views, runs, their folders, studies on hosts."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import tomli_w
+from click.testing import CliRunner, Result
+
+import syncret
+from mechanisms.keyed.declared import KeyedTables
+from mechanisms.reading import read_text
+from parties.cli.main import cli
+from parties.config import load_config
+from parties.foundation.errors import ConfigError
+from parties.foundation.untrusted_text import parse_toml
+from parties.methods.keyed_study import load_keyed_study, person_epsilon
+from tests.mechanisms.test_keyed import drafted, office
+
+RUN = {"epsilon": 4.0, "delta": 1e-5, "iterations": 20, "final_iterations": 50}
+
+
+def written(folder: Path, persons: int = 60, **run: object) -> tuple[Path, list[str]]:
+    """A study's configuration and an owner's tables; returns the file, and the options with the tables."""
+    tables = office(persons, most=4)
+    options = list[str]()
+    for name, columns in tables.items():
+        lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        options += ["--table", f"{name}={folder / name}.csv"]
+    keyed = drafted(tables).tables
+    document = {
+        "run": RUN | run,
+        "clients": {"expected": 3, "rows_per_client": 1000},
+        "table": keyed.to_dict(),
+    }
+    path = folder / "study.toml"
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
+    return path, options
+
+
+def syncret_command(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def ran(*arguments: object) -> str:
+    found = syncret_command(*arguments)
+    assert found.exit_code == 0, (found.output, found.exception)
+    return found.output
+
+
+@pytest.mark.parametrize("accountant", ["gaussian", "zcdp"])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 8.0, 30.0])
+def test_views_cost_a_person_the_budget_together(
+    tmp_path: Path, accountant: str, epsilon: float
+) -> None:
+    path, _ = written(tmp_path, epsilon=epsilon, accountant=accountant)
+    study = load_keyed_study(path)
+    spent = person_epsilon(study.configs.values(), 1e-5)
+    assert 0.99 * epsilon < spent <= epsilon
+    # The control: each view with the whole budget.
+    alone = {"run.epsilon": epsilon, "run.delta": 1e-5}
+    whole = [config.override(alone) for config in study.configs.values()]
+    assert person_epsilon(whole, 1e-5) > 1.2 * epsilon
+
+
+def test_a_view_is_a_flat_configuration_for_persons(tmp_path: Path) -> None:
+    path, _ = written(tmp_path)
+    document = parse_toml(path.read_text(encoding="utf-8"))
+    document["table"][1] |= {"rows": 4, "most": 4}  # type: ignore[index]
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
+    configs = load_keyed_study(path).configs
+    assert {
+        name: (c.run.unit, c.run.rows_per_person, c.run.person, c.run.more_rows)
+        for name, c in configs.items()
+    } == {
+        "patients": ("person", 1, ("key",), None),
+        "stays": ("person", 3, ("key",), "sample"),
+    }
+    assert configs["stays"].clients.rows_per_client == 3000
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"column": []}, r"\[\[table.column\]\]"),
+        ({"run": RUN | {"unit": "row"}}, "run.unit: follows from"),
+        ({"run": RUN | {"person": ["pid"]}}, "run.person: follows from"),
+        ({"table": []}, "0 \\[\\[table\\]\\] stand without parent"),
+        ({"run": RUN | {"epsilon": -1.0}}, "run.epsilon"),
+    ],
+)
+def test_other_configurations_are_refused(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    path, _ = written(tmp_path)
+    document = parse_toml(path.read_text(encoding="utf-8")) | change
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        load_keyed_study(path)
+
+
+def test_commands_for_one_table_say_what_the_configuration_is(tmp_path: Path) -> None:
+    path, options = written(tmp_path)
+    with pytest.raises(ConfigError, match="is of tables with keys"):
+        load_config(path)
+    found = syncret_command("run", path, "--data", options[1].partition("=")[2])
+    assert "expected --table patients=FILE --table stays=FILE" in found.output
+    found = syncret_command("run", path, *options, "--method", "flaim")
+    assert "expected distaim or aim" in found.output
+    found = syncret_command("run", path, *options[:2], "--method", "aim", "--out", tmp_path / "r")
+    assert "no table 'stays'" in str(found.exception)
+
+
+def test_a_run_makes_tables_a_report_and_more_persons(tmp_path: Path) -> None:
+    path, options = written(tmp_path)
+    out = tmp_path / "run"
+    said = ran("run", path, *options, "--method", "aim", "--out", out)
+    assert "of a person with its own row and up to" in said
+    patients, stays = (read_text(out / f"{name}.csv") for name in ("patients", "stays"))
+    assert set(stays.columns["pid"]) <= set(patients.columns["pid"])
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    assert report["privacy"]["spent at most"] <= 4.0
+    (own,) = report["figures"]["synthetic"]
+    assert (own["broken"], own["unordered"]) == (0, 0)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "it is not private" in page
+    assert "<script" not in page
+
+    again = syncret_command("run", path, *options, "--method", "aim", "--out", out)
+    assert "holds a finished run" in str(again.exception)
+    more = tmp_path / "more"
+    ran("data", "sample", out, "-n", 40, "--out", more, "--seed", 3, "--where", "stays.number > 1")
+    drawn = read_text(more / "stays.csv").columns["pid"]
+    assert len(set(drawn)) == 40
+    assert all(drawn.count(pid) > 1 for pid in set(drawn))
+
+    study = tmp_path / "again"
+    runs = [f"--view={name}={out / 'views' / name}" for name in ("patients", "stays")]
+    ran("data", "tables", path, *runs, "-n", 25, "--out", study)
+    assert len(read_text(study / "patients.csv")) == 25
+    other, _ = written(tmp_path, epsilon=2.0)
+    refused = syncret_command("data", "tables", other, *runs, "--out", tmp_path / "other")
+    assert "run.epsilon: is" in str(refused.exception)
+
+
+def test_an_interrupted_run_goes_on_with_the_view_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, options = written(tmp_path)
+    tables = {option.partition("=")[0]: option.partition("=")[2] for option in options[1::2]}
+    out = tmp_path / "run"
+    begun = list[str]()
+
+    def prepared(rows: object, config: syncret.Config, *_: object, **__: object) -> None:
+        begun.append(config.run.id)
+        if config.run.id.endswith("stays") and len(begun) == 2:
+            raise KeyboardInterrupt
+        return real(rows, config, *_, **__)  # type: ignore[arg-type]
+
+    from parties.api import keyed
+
+    real = keyed.prepare
+    monkeypatch.setattr(keyed, "prepare", prepared)
+    with pytest.raises(KeyboardInterrupt):
+        syncret.synthesize_tables(tables, path, method="aim", out=out)
+    run = syncret.synthesize_tables(tables, path, method="aim", out=out)
+    assert begun == ["study-patients", "study-stays", "study-stays"]
+    assert set(run.tables) == {"patients", "stays"}
+    assert len(run.sample(10, seed=1)["patients"]) == 10
+    assert set(run.views) == {"patients", "stays"}
+
+
+def test_owners_get_the_rows_of_each_view(tmp_path: Path) -> None:
+    path, options = written(tmp_path)
+    out = tmp_path / "views"
+    ran("data", "tables", path, *options, "--out", out)
+    study = load_keyed_study(path)
+    for name, config in study.configs.items():
+        assert load_config(out / f"{name}.toml").digest() == config.digest()
+        assert stat.S_IMODE((out / f"{name}.csv").stat().st_mode) == 0o600
+    assert len(read_text(out / "patients.csv")) == 60
+
+
+def test_a_draft_is_a_configuration(tmp_path: Path) -> None:
+    _, options = written(tmp_path)
+    out = tmp_path / "draft.toml"
+    ran("data", "draft", *options, "--out", out)
+    document = parse_toml(out.read_text(encoding="utf-8"))
+    assert KeyedTables.from_list(document["table"]) == load_keyed_study(out).tables
+    assert "READ FROM THE DATA" in out.read_text(encoding="utf-8")
+    said = json.loads(ran("data", "draft", *options, "--json"))
+    assert said["table"] == document["table"]
+    tables = {option.partition("=")[0]: option.partition("=")[2] for option in options[1::2]}
+    assert syncret.draft_tables(tables) == out.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("security", ["semi-honest", "malicious"])
+def test_three_servers_make_tables_with_keys(tmp_path: Path, security: str) -> None:
+    path, options = written(tmp_path, 200)
+    out = tmp_path / "run"
+    ran("run", path, *options, "--clients", 3, "--security", security, "--out", out)
+    for view in ("patients", "stays"):
+        audited = syncret_command("audit", out / "views" / view)
+        assert audited.exit_code == 0, audited.output
+    (own,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["figures"]["synthetic"]
+    assert (own["broken"], own["unordered"]) == (0, 0)
