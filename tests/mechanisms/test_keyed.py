@@ -189,7 +189,7 @@ def _lines(rows: TextTable) -> Counter[tuple[str, ...]]:
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 7), st.booleans())
 def test_drawn_tables_keep_what_is_so_by_construction(seed: int, most: int, parent: bool) -> None:
-    """Whatever the models are: constants, copies, order, numbers of rows, keys, and values that the domains allow."""
+    """Constants, copies, order, numbers of rows, keys, and values that the domains allow, with the worst models."""
     tables = office(24, seed=seed, most=most)
     if not parent:
         tables.pop("patients")
