@@ -20,6 +20,7 @@ from mechanisms.numbers import Integer, Real
 
 MOST_ROWS = 200
 """Largest number of rows of a person: each number is a cell of its own."""
+LINKS = BY_ROWS, BY_TABLES = "rows", "tables"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DOMAIN = ("column", "split", "constraint", "missing", "ignore", "format")
 _PARENT = {"name", "key"}
@@ -31,12 +32,23 @@ class ParentTable:
     """The table of persons: one row for each, known by ``key``.
 
     ``domain`` describes its columns without the key. None: there is no such table, and the persons are those whose keys
-    stand in the other tables.
+    stand in the other tables. ``linked`` says that servers link rows by their key, on shares: "rows" where a person may
+    be at several owners, "tables" where each table is at owners of its own; "" where each owner has all of its persons.
+
+    Raises ``DomainError`` for another ``linked``.
     """
 
     name: str
     key: str
     domain: Domain | None = None
+    linked: str = ""
+
+    def __post_init__(self) -> None:
+        if self.linked not in ("", *LINKS):
+            raise DomainError(
+                f'table {self.name!r}: linked = {self.linked!r}; expected "rows", where a person may be at several '
+                'owners, or "tables", where each table is at owners of its own'
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +225,8 @@ class KeyedTables:
         """Returns the ``[[table]]`` tables of a configuration."""
         parent, tables = self.parent, list[dict[str, object]]()
         own = {} if parent.domain is None else _domain_dict(parent.domain, parent.key)
-        tables.append({"name": parent.name, "key": parent.key} | own)
+        linked = {"linked": parent.linked} if parent.linked else {}
+        tables.append({"name": parent.name, "key": parent.key} | linked | own)
         for child in self.children:
             said: dict[str, object] = {
                 "name": child.name,
@@ -248,10 +261,11 @@ class KeyedTables:
 def _parent(table: Mapping[str, object]) -> ParentTable:
     name = _text(table, "name", "a [[table]]")
     where = f"table {name!r}"
-    check_keys(where, table, required=_PARENT, optional=set(_DOMAIN))
+    check_keys(where, table, required=_PARENT, optional={"linked", *_DOMAIN})
     key = _text(table, "key", where)
     domain = _domain(where, table, key) if "column" in table else None
-    return ParentTable(name, key, domain)
+    linked = _text(table, "linked", where) if "linked" in table else ""
+    return ParentTable(name, key, domain, linked)
 
 
 def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:

@@ -25,7 +25,7 @@ from mechanisms.constraints.conjunction import ColumnTest
 from mechanisms.constraints.declared import Never
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError
-from mechanisms.keyed.declared import ChildTable, KeyedTables
+from mechanisms.keyed.declared import BY_TABLES, ChildTable, KeyedTables, ParentTable
 from mechanisms.linking import OF_PERSONS, Key, linking_keys
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import TABLE, WHOLE, Provenance
@@ -42,16 +42,27 @@ _Column = TypeVar("_Column", bound=Column)
 
 
 @dataclass(frozen=True, slots=True)
+class ViewSource:
+    """Columns of a view that are at owners of their own, with the largest number of ``rows`` of a person there."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """A flat table: its ``domain``, and the largest number of ``rows`` of a person in it.
 
-    ``target`` are the columns that are drawn given the others.
+    ``target`` are the columns that are drawn given the others. ``sources`` are the tables of a view whose rows servers
+    link; none if each owner makes whole rows.
     """
 
     name: str
     domain: Domain
     rows: int
     target: tuple[str, ...] = ()
+    sources: tuple[ViewSource, ...] = ()
 
     @property
     def holds(self) -> str:
@@ -63,14 +74,18 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
     """Returns the view of persons, called by their table, and those of steps, each called by its table."""
     words = Words.of(tables)
     persons, rules = _own_columns(tables), list[Never]()
-    least = 1 if tables.parent.domain is None and len(tables.children) == 1 else 0
+    # Rows that are linked by tables are of persons with rows in all of them.
+    alone = tables.parent.domain is None and len(tables.children) == 1
+    least = 1 if alone or tables.parent.linked == BY_TABLES else 0
     for child in tables.children:
         persons.append(_number(child, least=least))
         for name in child.own:
             first = _named(child.column(name), f"{child.name}.{FIRST}.{name}")
             persons.append(first if least else _or_none(first, words.none))
             rules += [] if least else _none_without_rows(child, first, words.none)
-    found = [View(tables.parent.name, _view_domain(tables, persons, rules), 1)]
+    domain = _view_domain(tables, persons, rules)
+    name = tables.parent.name
+    found = [View(name, domain, 1, (), _sources(tables, name, domain, rows=1))]
     for child in tables.children:
         if child.rows < 2:
             continue
@@ -84,8 +99,50 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
             column = _named(each, f"{child.name}.{CHANGE}.{each.name}")
             drawn.append(replace(column, missing=each.name in child.modelled))
         domain = _view_domain(tables, [*given, *drawn])
-        found.append(View(child.name, domain, child.rows - 1, tuple(c.name for c in drawn)))
+        target, rows = tuple(c.name for c in drawn), child.rows - 1
+        sources = _sources(tables, child.name, domain, rows=rows)
+        found.append(View(child.name, domain, rows, target, sources))
     return tuple(found)
+
+
+def source_tables(
+    tables: KeyedTables, given: Mapping[str, TextTable], *, where: Mapping[str, str]
+) -> dict[str, dict[str, TextTable]]:
+    """Returns an owner's rows of each source of each view, by view and source, from one or more tables.
+
+    Where tables are linked an owner may have one of them; otherwise all are needed. Raises ``DataError`` as
+    ``view_tables``.
+    """
+    views = {view.name: view for view in views_of(tables)}
+    if tables.parent.linked != BY_TABLES:
+        rows = view_tables(tables, given, where=where)
+        return {name: {s.name: rows[name] for s in view.sources} for name, view in views.items()}
+    found: dict[str, dict[str, TextTable]] = {name: {} for name in views}
+    for name, table in given.items():
+        if name not in tables.names:
+            raise DataError(f"table {name!r} is none of {', '.join(tables.names)}")
+        rows = _part_rows(tables, name, table, where[name])
+        for view in views.values():
+            if any(source.name == name for source in view.sources):
+                found[view.name][name] = rows.get(view.name, rows[tables.parent.name])
+    return found
+
+
+def _part_rows(
+    tables: KeyedTables, name: str, given: TextTable, where: str
+) -> dict[str, TextTable]:
+    """Returns the rows, by view, that an owner of one table alone has of its columns."""
+    parent = tables.parent
+    if name == parent.name:
+        read = {name: _Read.of(tables, name, given, where=where)}
+        rows = _Rows(tables, read, _persons(tables, read), {}, Words.of(tables))
+        return {name: rows.of_persons()}
+    (child,) = (child for child in tables.children if child.name == name)
+    # What is copied stands at the owners of the persons.
+    ignore = (*child.domain.ignore, *child.copied)
+    own = replace(child, domain=child.domain.only(child.own, ignore), copied=())
+    alone = KeyedTables(ParentTable(parent.name, parent.key), (own,))
+    return view_tables(alone, {name: given}, where={name: where})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +195,21 @@ def view_tables(
     found = {tables.parent.name: rows.persons()}
     found |= {child.name: rows.steps(child) for child in tables.children if child.rows > 1}
     return found
+
+
+def _sources(
+    tables: KeyedTables, name: str, domain: Domain, *, rows: int
+) -> tuple[ViewSource, ...]:
+    parent = tables.parent
+    if parent.linked != BY_TABLES:
+        return (ViewSource(name, domain.names, rows),) if parent.linked else ()
+    of: dict[str, list[str]] = {}
+    for column in domain.names:
+        of.setdefault(column.partition(".")[0], []).append(column)
+    return tuple(
+        ViewSource(table, tuple(columns), 1 if table == parent.name else rows)
+        for table, columns in of.items()
+    )
 
 
 def _own_columns(tables: KeyedTables) -> list[Column]:
@@ -332,6 +404,10 @@ class _Rows:
     of: Mapping[Key, int | None]
     sequences: Mapping[str, Mapping[Key, list[int]]]
     words: Words
+
+    def of_persons(self) -> TextTable:
+        keys = list(self.of)
+        return self._table(keys, self._of_persons(keys))
 
     def persons(self) -> TextTable:
         keys = list(self.of)

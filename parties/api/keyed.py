@@ -143,7 +143,7 @@ def synthesize_tables(
     temporary = tempfile.mkdtemp(prefix="syncret-run-") if out is None else None
     folder = check_path("out", out) if out is not None else Path(str(temporary)) / "run"
 
-    def run(name: str, rows: Table, path: Path) -> None:
+    def run(name: str, rows: Table | Mapping[str, Table], path: Path) -> None:
         trial, opened, work = prepare(
             rows,
             study.configs[name],

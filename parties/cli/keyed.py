@@ -187,24 +187,22 @@ def tables(
         _draw_from(config, dict(views), persons, out=out, as_json=as_json)
         return
     given = dict(_NamedRun().convert(each, None, None) for each in tables)
-    rows = (
-        keyed_rows(
-            study.tables,
-            {name: Table(TableSource(str(path)), True) for name, path in given.items()},
-        )[0]
-        if given
-        else {}
-    )
-    out.mkdir(parents=True, exist_ok=True)
+    read = {name: Table(TableSource(str(path)), True) for name, path in given.items()}
+    rows = keyed_rows(study, read)[0] if given else {}
+    with disk_errors(out, "made"):
+        out.mkdir(parents=True, exist_ok=True)
     written = []
     for name, flat in study.configs.items():
         write_atomic(out / f"{name}.toml", flat.resolved_toml())
         written.append(f"{name}.toml")
-        if name in rows:
-            frame = rows[name].as_written().frame()
-            write_atomic(out / f"{name}.csv", frame.to_csv(index=False))
-            (out / f"{name}.csv").chmod(0o600)
-            written.append(f"{name}.csv")
+        own = rows.get(name, {})
+        parts = (
+            {name: own} if isinstance(own, Table) else {f"{name}-{s}": t for s, t in own.items()}
+        )
+        for file, table in parts.items():
+            text = table.as_written().frame().to_csv(index=False)
+            write_atomic(out / f"{file}.csv", text, secret=True)
+            written.append(f"{file}.csv")
     if as_json:
         click.echo(json.dumps({"out": str(out), "files": written}))
         return

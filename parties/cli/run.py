@@ -300,9 +300,9 @@ def run_keyed(
         table = {study.tables.names[0]: table}
     split = (given["clients"], given["partition"] or PARTITIONS[0], None)
 
-    def run_view(name: str, rows: Table, folder: Path) -> None:
+    def run_view(name: str, rows: Table | Mapping[str, Table], folder: Path) -> None:
         click.echo(f"{name}: a row is {study.views[name].holds}", err=True)
-        request = TrialRequest(method, rows.source.name, *split, seed)
+        request = TrialRequest(method, table_name(rows), *split, seed)
         run_whole_trial(study.configs[name], rows, request, out=folder)
 
     folder = out or default_run_folder(study.id)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import tomli_w
 
@@ -21,23 +22,28 @@ from mechanisms.keyed.conditions import PersonsWanted, persons_where
 from mechanisms.keyed.declared import KeyedTables
 from mechanisms.keyed.drawing import Persons, keyed_frames
 from mechanisms.keyed.figures import keyed_figures
-from mechanisms.keyed.views import view_tables
+from mechanisms.keyed.views import KEY, source_tables, view_tables
+from mechanisms.linking import linking_keys
 from mechanisms.model import Model
+from mechanisms.person_rows import sampled_rows
 from mechanisms.source import TableSource
 from mechanisms.text_table import TextTable
 from mechanisms.writing import form_of, write_rows
+from parties.config import Config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.local.folder import SERVER_FOLDERS, RunFolder
 from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
 from parties.report.keyed import keyed_document, write_keyed_report
 from parties.session.model_files import load_model
-from parties.session.owner import Table
+from parties.session.owner import Table, linking_salt
 from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 
 STUDY_FILE = "study.toml"
 VIEWS = "views"
-RunView = Callable[[str, Table, Path], object]
+Rows: TypeAlias = Table | Mapping[str, Table]
+"""Owners' rows of a view; by source where servers link them."""
+RunView: TypeAlias = Callable[[str, Rows, Path], object]
 """Runs a view by name, on the owners' rows of it, in a folder."""
 
 
@@ -99,20 +105,41 @@ class KeyedFolder:
 
 
 def keyed_rows(
-    tables: KeyedTables, given: Mapping[str, Table]
-) -> tuple[dict[str, Table], dict[str, TextTable]]:
-    """Returns the owner's rows of each view as tables, and the tables as they were read. Raises DataError."""
+    study: KeyedStudy, given: Mapping[str, Table]
+) -> tuple[dict[str, Rows], dict[str, TextTable]]:
+    """Returns the owner's rows of each view, and the tables as they were read.
+
+    Where servers link rows, a person has at most as many as the view's source allows, by a fixed rule. Raises
+    DataError.
+    """
+    tables = study.tables
     if unknown := [name for name in given if name not in tables.names]:
         raise DataError(
             f"--table {unknown[0]}: there is no such [[table]]; expected {', '.join(tables.names)}"
         )
     read = {name: table.as_written() for name, table in given.items()}
     where = {name: table.source.shown for name, table in given.items()}
-    views = view_tables(tables, read, where=where)
-    return {
-        name: Table(TableSource(f"{name}, made of {', '.join(given)}"), False, rows)
-        for name, rows in views.items()
-    }, read
+    if not tables.parent.linked:
+        flat = view_tables(tables, read, where=where)
+        return {name: _made_of(name, given, rows) for name, rows in flat.items()}, read
+    found: dict[str, Rows] = {}
+    for name, parts in source_tables(tables, read, where=where).items():
+        most = {source.name: source.rows for source in study.views[name].sources}
+        found[name] = {
+            source: _made_of(name, given, _bounded(study.configs[name], rows, most[source]))
+            for source, rows in parts.items()
+        }
+    return found, read
+
+
+def _made_of(view: str, given: Mapping[str, Table], rows: TextTable) -> Table:
+    return Table(TableSource(f"{view}, made of {', '.join(given)}"), False, rows)
+
+
+def _bounded(config: Config, rows: TextTable, most: int) -> TextTable:
+    keys = linking_keys(rows, [KEY], source=config.run.id, at_most=None)
+    columns = [name for name in rows.columns if name != KEY]
+    return sampled_rows(rows, keys, at_most=most, columns=columns, salt=linking_salt(config))
 
 
 def run_views(
@@ -123,7 +150,7 @@ def run_views(
     Raises DataError, StoreError, ConfigError, and what ``run`` does.
     """
     started = time.monotonic()
-    rows, read = keyed_rows(study.tables, given)
+    rows, read = keyed_rows(study, given)
     folder = KeyedFolder.made(path, study)
     for name in study.configs:
         if not RunFolder(folder.view(name), SERVER_FOLDERS).finished:

@@ -148,9 +148,21 @@ def _config(document: Mapping[str, object], view: View, *, source: str, base: Pa
     if not isinstance(run, dict) or not isinstance(clients, dict):
         raise ConfigError(source, "clients", "is no table; expected [clients]")
     own = {name: value for name, value in document.items() if name != TABLE} | view.domain.to_dict()
-    unit = {"unit": PERSON, "rows_per_person": view.rows, "person": [KEY]}
-    sampled = {"more_rows": SAMPLE} if view.target else {}
-    own["run"] = run | unit | sampled | {"id": f"{run['id']}-{view.name}"}
+    unit: dict[str, object] = {"unit": PERSON, "rows_per_person": view.rows, "person": [KEY]}
+    unit |= {"more_rows": SAMPLE} if view.target else {}
+    if view.sources:
+        # Servers count a person's rows on shares.
+        unit = {"unit": PERSON}
+        own["source"] = [
+            {
+                "name": source.name,
+                "columns": list(source.columns),
+                "key": [KEY],
+                "rows_per_person": source.rows,
+            }
+            for source in view.sources
+        ]
+    own["run"] = run | unit | {"id": f"{run['id']}-{view.name}"}
     bound = clients.get("rows_per_client")
     own["clients"] = clients | (
         {"rows_per_client": bound * view.rows} if isinstance(bound, int) else {}

@@ -207,3 +207,64 @@ def test_three_servers_make_tables_with_keys(tmp_path: Path, security: str) -> N
         assert audited.exit_code == 0, audited.output
     (own,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["figures"]["synthetic"]
     assert (own["broken"], own["unordered"]) == (0, 0)
+
+
+def linked(folder: Path, how: str, persons: int = 60) -> tuple[Path, list[str]]:
+    """As ``written``, with rows that servers link by their key."""
+    path, options = written(folder, persons)
+    document = parse_toml(path.read_text(encoding="utf-8"))
+    parent, child = document["table"]  # type: ignore[misc]
+    parent["linked"] = how  # type: ignore[index]
+    child |= {"rows": 3, "most": 4}  # type: ignore[operator]
+    document["table"] = [parent, child]
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
+    return path, options
+
+
+@pytest.mark.parametrize(
+    ("how", "sources"),
+    [
+        ("rows", {"patients": {"patients": 1}, "stays": {"stays": 2}}),
+        ("tables", {"patients": {"patients": 1, "stays": 1}, "stays": {"patients": 1, "stays": 2}}),
+    ],
+)
+def test_servers_count_a_persons_rows_where_they_link_them(
+    tmp_path: Path, how: str, sources: dict[str, dict[str, int]]
+) -> None:
+    path, options = linked(tmp_path, how)
+    study = load_keyed_study(path)
+    found = {
+        name: {source.name: source.rows_per_person for source in config.sources}
+        for name, config in study.configs.items()
+    }
+    assert found == sources
+    assert {config.rows_of_unit for config in study.configs.values()} == {1, 2}
+    out = tmp_path / "mine"
+    ran("data", "tables", path, *(options if how == "rows" else options[2:]), "--out", out)
+    own = {name: read_text(path) for path in out.glob("*.csv") for name in [path.stem]}
+    rows = own["stays-stays"]
+    assert max(rows.columns["key"].count(key) for key in set(rows.columns["key"])) == 2
+    at_stays = {f"{view}-stays" for view in sources} if how == "tables" else set(own)
+    assert set(own) == at_stays
+    if how == "tables":
+        assert not any(name.startswith("patients.") for name in rows.columns)
+
+
+def test_linked_tables_make_the_same_run_as_whole_rows(tmp_path: Path) -> None:
+    path, options = linked(tmp_path, "tables")
+    out = tmp_path / "run"
+    ran("run", path, *options, "--method", "aim", "--clients", 2, "--out", out)
+    (own,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["figures"]["synthetic"]
+    assert (own["broken"], own["unordered"]) == (0, 0)
+    assert "0" not in own["numbers"], "persons without rows join nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["rows", "tables"])
+def test_three_servers_link_tables_with_keys(tmp_path: Path, how: str) -> None:
+    path, options = linked(tmp_path, how, 150)
+    out = tmp_path / "run"
+    ran("run", path, *options, "--clients", 3, "--out", out)
+    for view in ("patients", "stays"):
+        audited = syncret_command("audit", out / "views" / view)
+        assert audited.exit_code == 0, audited.output
