@@ -112,6 +112,8 @@ def fill_possible(
         if len(bad):
             impossible.append(rows[bad])
             rows = np.delete(rows, bad)
+            if not len(rows):
+                continue
             part, _ = _filled(model, codes[rows], mask, generator=generator)
         codes[rows] = part
     return codes, np.sort(np.concatenate(impossible)) if impossible else np.zeros(0, np.int64)
