@@ -62,8 +62,8 @@ def tables(
 ) -> None:
     """Measure tables of persons and their rows: constants, order, numbers, change within a person.
 
-    All methods but sdv-hma, which is not private, are central AIM with epsilon and delta for a person. It is asked in
-    an environment of its own, which `make bench-quality` makes.
+    keyed and flat are central AIM with epsilon and delta for a person with all rows. sdv-hma is not private; it is
+    asked in an environment of its own, which `make bench-quality` makes.
     """
     budget = Budget(epsilon, delta, limit)
     with failures(MechanismError, ThirdPartyError):

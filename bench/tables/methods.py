@@ -89,7 +89,9 @@ def keyed(
     if rows is not None:
         child |= {"rows": rows, "most": max(rows, int(str(child["most"])))}
     config = folder / "study.toml"
-    config.write_text(tomli_w.dumps(_run(budget) | {"table": tables}), encoding="utf-8")
+    owners = {"expected": 10, "rows_per_client": 100_000}
+    document = {"run": _settings(budget), "clients": owners, "table": tables}
+    config.write_text(tomli_w.dumps(document), encoding="utf-8")
     study = load_keyed_study(config)
     views = view_tables(
         study.tables,
@@ -112,7 +114,7 @@ def flat(shape: Shape, real: Frames, budget: Budget, *, seed: int) -> Histories:
         others = rows.drop(columns=list(shape.repeated))
         rows = others.merge(real[shape.parent], on=shape.key, how="left")
     person = {"unit": "person", "person": [shape.key], "rows_per_person": ROWS}
-    changes = {"more_rows": "sample", **person, "epsilon": budget.epsilon, "delta": budget.delta}
+    changes = person | {"more_rows": "sample"} | _settings(budget)
     run = syncret.synthesize(
         rows,
         syncret.draft(rows),
@@ -167,12 +169,9 @@ def _hma(shape: Shape, real: Frames, budget: Budget, folder: Path) -> Drawn:
     return Drawn(histories, float(answer["seconds"]), maker=str(answer["synthesizer"]))
 
 
-def _run(budget: Budget) -> dict[str, Any]:
-    """Returns what a draft says beside the tables."""
-    return {
-        "run": {"epsilon": budget.epsilon, "delta": budget.delta, "fallback": "columns"},
-        "clients": {"expected": 10, "rows_per_client": 100_000},
-    }
+def _settings(budget: Budget) -> dict[str, object]:
+    """Returns the values of [run] beside those of a draft."""
+    return {"epsilon": budget.epsilon, "delta": budget.delta, "fallback": "columns"}
 
 
 def _sorted(shape: Shape, frames: Frames) -> Histories:
