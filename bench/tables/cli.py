@@ -50,6 +50,7 @@ from mechanisms.errors import MechanismError
 )
 @json_object_option
 def tables(
+    *,
     datasets: tuple[str, ...],
     methods: tuple[str, ...],
     repeats: int,

@@ -150,7 +150,10 @@ def _clinic(rng: np.random.Generator, persons: int) -> Frames:
                 "days": 1 + rng.gamma(1.5, 2 + 2 * grave, persons).astype(int),
             }
         )
-    return {"patients": _frame(parents), "stays": _rows(rng, parts, np.zeros(persons, int), number)}
+    return {
+        "patients": _frame(parents),
+        "stays": _rows(rng, parts, first=np.zeros(persons, int), end=number),
+    }
 
 
 def _bank(rng: np.random.Generator, persons: int) -> Frames:
@@ -216,7 +219,7 @@ def _bank(rng: np.random.Generator, persons: int) -> Frames:
     number = np.minimum(number, 10)
     return {
         "accounts": _frame(parents),
-        "payments": _rows(rng, parts, np.zeros(persons, int), number),
+        "payments": _rows(rng, parts, first=np.zeros(persons, int), end=number),
     }
 
 
@@ -264,7 +267,7 @@ def _panel(rng: np.random.Generator, persons: int) -> Frames:
                 ).astype(int),
             }
         )
-    return {"panel": _rows(rng, rows, first, last)}
+    return {"panel": _rows(rng, rows, first=first, end=last)}
 
 
 _MAKERS: Mapping[str, Callable[[np.random.Generator, int], Frames]] = {
@@ -305,7 +308,7 @@ def _frame(columns: Columns) -> pd.DataFrame:
 
 
 def _rows(
-    rng: np.random.Generator, parts: Sequence[Columns], first: Whole, end: Whole
+    rng: np.random.Generator, parts: Sequence[Columns], *, first: Whole, end: Whole
 ) -> pd.DataFrame:
     """Returns the rows of all persons, of each the parts from ``first`` to before ``end``, in no order."""
     frames = [

@@ -53,10 +53,12 @@ class Histories:
             joined[name] = rows[name].to_numpy()
         for name in (*shape.rows, shape.order):
             joined[name] = rows[name].to_numpy()
-        return cls.of_rows(shape, own, joined, of)
+        return cls.of_rows(shape, own, joined, of=of)
 
     @classmethod
-    def of_rows(cls, shape: Shape, own: pd.DataFrame, rows: pd.DataFrame, of: Cells) -> "Histories":
+    def of_rows(
+        cls, shape: Shape, own: pd.DataFrame, rows: pd.DataFrame, *, of: Cells
+    ) -> "Histories":
         """Makes histories of ``rows`` with all columns, of the persons ``of``, and puts each person's in order."""
         time = times(rows[shape.order])
         by_person = np.argsort(of, kind="stable")

@@ -16,7 +16,6 @@ import pandas as pd
 import tomli_w
 from numpy.typing import NDArray
 
-import syncret
 from bench.quality.environment import HMA, ask
 from bench.tables.data import Frames, Shape, made_tables
 from bench.tables.measures import Histories, times
@@ -25,6 +24,8 @@ from mechanisms.keyed.drawing import draw_persons, keyed_frames
 from mechanisms.keyed.views import view_tables
 from mechanisms.linked_draft import TableRead
 from mechanisms.text_table import TextTable
+from parties.api import run
+from parties.api.config import draft
 from parties.methods.keyed_study import load_keyed_study
 
 HALVES, AGAIN = "halves", "again"
@@ -62,7 +63,7 @@ class Drawn:
 
 
 def synthesize(
-    method: str, shape: Shape, real: Frames, budget: Budget, *, seed: int, folder: Path
+    method: str, shape: Shape, real: Frames, *, budget: Budget, seed: int, folder: Path
 ) -> Drawn:
     """Draws tables as large as the real ones. Raises ThirdPartyError, and our methods' errors."""
     started = time.perf_counter()
@@ -75,7 +76,7 @@ def synthesize(
     elif method == FLAT:
         histories, counted = flat(shape, real, budget, seed=seed), ROWS
     else:
-        return _hma(shape, real, budget, folder)
+        return _hma(shape, real, budget, folder=folder)
     return Drawn(histories, time.perf_counter() - started, counted)
 
 
@@ -99,7 +100,7 @@ def keyed(
         where={name: of.where for name, of in read.items()},
     )
     models = {
-        name: syncret.synthesize(views[name].frame(), config, method="aim", seed=seed)._model
+        name: run.synthesize(views[name].frame(), config, method="aim", seed=seed)._model
         for name, config in study.configs.items()
     }
     persons = draw_persons(study.tables, models, _persons(shape, real), seed=seed % 2**32)
@@ -115,22 +116,22 @@ def flat(shape: Shape, real: Frames, budget: Budget, *, seed: int) -> Histories:
         rows = others.merge(real[shape.parent], on=shape.key, how="left")
     person = {"unit": "person", "person": [shape.key], "rows_per_person": ROWS}
     changes = person | {"more_rows": "sample"} | _settings(budget)
-    run = syncret.synthesize(
+    made = run.synthesize(
         rows,
-        syncret.draft(rows),
+        draft(rows),
         method="aim",
         seed=seed,
         changes={f"run.{name}": value for name, value in changes.items()},
     )
     rng = np.random.default_rng(seed)
     numbers = rng.permutation(_numbers(shape, real))
-    drawn = run.sample(len(numbers) + int(numbers.sum()), seed=seed % 2**32).astype(str)
+    drawn = made.sample(len(numbers) + int(numbers.sum()), seed=seed % 2**32).astype(str)
     # A row for each person's columns, and then the persons' rows, whose first one has them where there is one.
     own, rows = drawn[: len(numbers)].copy(), drawn[len(numbers) :].reset_index(drop=True)
     of = np.repeat(np.arange(len(numbers)), numbers)
     first = np.flatnonzero(np.diff(of, prepend=-1))
     own.iloc[of[first]] = rows.iloc[first].to_numpy()
-    return Histories.of_rows(shape, own.reset_index(drop=True)[list(shape.own)], rows, of)
+    return Histories.of_rows(shape, own.reset_index(drop=True)[list(shape.own)], rows, of=of)
 
 
 def real_histories(shape: Shape, real: Frames) -> Histories:
@@ -138,7 +139,7 @@ def real_histories(shape: Shape, real: Frames) -> Histories:
     return _sorted(shape, real)
 
 
-def _hma(shape: Shape, real: Frames, budget: Budget, folder: Path) -> Drawn:
+def _hma(shape: Shape, real: Frames, budget: Budget, *, folder: Path) -> Drawn:
     """Asks SDV's HMA, with a table of persons made of their constants where there is none, and keeps persons' rows."""
     parent = shape.parent or "persons"
     tables = dict(real)

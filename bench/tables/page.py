@@ -97,7 +97,7 @@ def _short(runs: Sequence[Run]) -> str:
     if not shown:
         return ""
     rows = [
-        (said, method, *(_goal(name, runs, dataset, method) for dataset in shown))
+        (said, method, *(_goal(name, runs, dataset=dataset, method=method) for dataset in shown))
         for name, said in _GOALS.items()
         for method in methods
     ]
@@ -106,7 +106,7 @@ def _short(runs: Sequence[Run]) -> str:
     return f"**In short.** Means of the repeats.\n\n{table}\n"
 
 
-def _goal(name: str, runs: Sequence[Run], dataset: str, method: str) -> str:
+def _goal(name: str, runs: Sequence[Run], *, dataset: str, method: str) -> str:
     """Returns a goal's figure, and if it is met."""
     mine = _of(runs, dataset, method)
     if not mine:
@@ -134,7 +134,7 @@ def _table(shape: Shape, runs: Sequence[Run]) -> str:
     for name, (said, form) in _WITHIN.items():
         for column, real in ((runs[0].real or {}).get(name) or {}).items():
             by = real if name == "spread" else 1.0
-            cells = [_figure(_of(runs, shape.name, m), (name, column), form, by) for m in shown]
+            cells = [_figure(_of(runs, shape.name, m), (name, column), form, by=by) for m in shown]
             rows.append((said.format(column, real), *cells))
     counted = [_counted(_of(runs, shape.name, method)) for method in shown]
     rows += [("rows of a person that count", *counted)] if any(counted) else []
@@ -153,7 +153,7 @@ def _values(runs: Sequence[Run], path: Sequence[str]) -> list[float]:
     return found
 
 
-def _figure(runs: Sequence[Run], path: Sequence[str], form: str, by: float = 1.0) -> str:
+def _figure(runs: Sequence[Run], path: Sequence[str], form: str, *, by: float = 1.0) -> str:
     """Returns the mean of the repeats, and their deviation."""
     values = [value / by if by else 0.0 for value in _values(runs, path)]
     around = f" ± {stdev(values):{form}}" if len(values) > 1 and stdev(values) else ""

@@ -18,7 +18,7 @@ from bench.tables.data import SHAPES, made_tables
 from bench.tables.measures import figures, within
 from bench.tables.methods import HALVES, OURS, SDV, Budget, real_histories, synthesize
 
-MEASURED = ("mechanisms", "parties", "bench/tables", "bench/*.py", "syncret.py")
+MEASURED = ("mechanisms", "parties", "bench/tables", "bench/*.py")
 """Code that a run measures, for its commit."""
 
 
@@ -110,7 +110,7 @@ def measure(job: Job) -> Run:
     with tempfile.TemporaryDirectory(prefix="syncret-tables-") as folder:
         try:
             drawn = synthesize(
-                job.method, shape, tables, job.budget, seed=job.seed, folder=Path(folder)
+                job.method, shape, tables, budget=job.budget, seed=job.seed, folder=Path(folder)
             )
         except ThirdPartyError as error:
             late = isinstance(error, NotWithinError) or None

@@ -57,7 +57,7 @@ def with_rows(
     shape: Shape, whole: Histories, of: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> Histories:
     """The rows of these histories, dealt to other persons."""
-    return Histories.of_rows(shape, whole.own, whole.rows, of)
+    return Histories.of_rows(shape, whole.own, whole.rows, of=of)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -134,7 +134,7 @@ def test_figures_see_numbers_and_columns_that_hang_together_no_more() -> None:
 
 def test_figures_see_steps_without_time() -> None:
     shape, real = SHAPES[PANEL], histories(PANEL, 200)
-    still = Histories.of_rows(shape, real.own, real.rows.assign(quarter="1"), real.of)
+    still = Histories.of_rows(shape, real.own, real.rows.assign(quarter="1"), of=real.of)
     assert figures(shape, real, still).ties == 1 > 0 == figures(shape, real, real).ties
 
 
@@ -162,13 +162,13 @@ def small_panel(persons: int) -> tuple[Shape, dict[str, pd.DataFrame]]:
 def test_methods_draw_persons_and_their_rows(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(methods.syncret, "synthesize", Exact)
+    monkeypatch.setattr(methods.run, "synthesize", Exact)
     # Fixed rounds are planned in no time.
     quick, settings = {"schedule": "fixed", "rounds": 2, "accountant": "zcdp"}, methods._settings
     monkeypatch.setattr(methods, "_settings", lambda budget: settings(budget) | quick)
     shape, tables = small_panel(1_000)
     real = real_histories(shape, tables)
-    drawn = synthesize(method, shape, tables, Budget(), seed=1, folder=tmp_path)
+    drawn = synthesize(method, shape, tables, budget=Budget(), seed=1, folder=tmp_path)
     assert len(drawn.histories.own) == 1_000
     assert (drawn.counted == 5) == (method != KEYED)
     found, keyed = figures(shape, real, drawn.histories), method != FLAT
@@ -184,7 +184,7 @@ def test_methods_draw_persons_and_their_rows(
 @pytest.mark.parametrize("method", [KEYED, FLAT])
 def test_methods_are_central_aim(method: str, tmp_path: Path) -> None:
     shape, tables = small_panel(1_000)
-    drawn = synthesize(method, shape, tables, Budget(epsilon=4), seed=1, folder=tmp_path)
+    drawn = synthesize(method, shape, tables, budget=Budget(epsilon=4), seed=1, folder=tmp_path)
     found = figures(shape, real_histories(shape, tables), drawn.histories)
     assert (found.broken == 0) == (method == KEYED)
     assert (found.stay["employment"] > 0.85) == (method == KEYED)
@@ -266,7 +266,7 @@ def test_hma_is_given_a_table_of_persons(
     program.chmod(0o700)
     monkeypatch.setenv(VARIABLE, str(program))
     shape, real = SHAPES[name], made_tables(name, 150)
-    drawn = synthesize(SDV, shape, real, Budget(), seed=1, folder=tmp_path)
+    drawn = synthesize(SDV, shape, real, budget=Budget(), seed=1, folder=tmp_path)
     found = figures(shape, real_histories(shape, real), drawn.histories)
     assert (found.own_pairs, found.step_pairs, found.number, found.broken) == (0, 0, 0, 0)
     # Real rows are in no order.
