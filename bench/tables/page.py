@@ -5,9 +5,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from bench.experiment.documents import Document, record_a_line
-from bench.experiment.markdown import markdown_table
+from bench.experiment.markdown import listed, markdown_table
 from bench.tables.data import NAMES, SHAPES, Shape
-from bench.tables.methods import FLAT, KEYED, KEYED_ROWS, METHODS, OURS
+from bench.tables.methods import FLAT, KEYED, KEYED_ROWS, METHODS, OURS, SDV
 from bench.tables.runs import Run
 
 POINTS, TIMES = 3.0, 3.0
@@ -68,6 +68,10 @@ def markdown(runs: Sequence[Run]) -> str:
             or (run.job.method not in OURS and run.job.persons == persons)
         ]
         sections.append(_section(f"ε = {epsilon:g}, δ = {delta:g}, {persons:,} persons", beside))
+    ours = {persons for persons, *_ in conditions}
+    for persons in sorted({run.job.persons for run in runs} - ours):
+        beside = [run for run in runs if run.job.persons == persons]
+        sections.append(_without_privacy(f"Without privacy, {persons:,} persons", beside))
     return "\n".join([_HEAD, *sections])
 
 
@@ -78,8 +82,27 @@ def _conditions(run: Run) -> tuple[int, float, float]:
 def _section(title: str, runs: Sequence[Run]) -> str:
     parts = [f"## {title}\n", _short(runs)]
     parts += [_table(SHAPES[name], of) for name in NAMES if (of := _of(runs, name))]
+    return "\n".join([*parts, *_failures(runs)])
+
+
+def _without_privacy(title: str, runs: Sequence[Run]) -> str:
+    """Returns the figures of runs beside which there are none of ours: a column for each data set and method."""
+    shown = [(name, m) for name in NAMES for m in METHODS if _of(runs, name, m)]
+    rows = [
+        (said, *(_figure(_of(runs, *of), (name,), form) for of in shown))
+        for name, said, form in _MEASURES
+    ]
+    rows.append(("seconds", *(_seconds(_of(runs, *of)) for of in shown)))
+    heads = " | ".join(["", *(f"{name}, {method}" for name, method in shown)])
+    makers = listed(sorted({run.maker for run in runs if run.maker}))
+    said = f"`{SDV}` is that of {makers}.\n\n" if makers else ""
+    table = markdown_table(heads, rows, right=range(1, len(shown) + 1))
+    return "\n".join([f"## {title}\n", f"{said}{table}\n", *_failures(runs)])
+
+
+def _failures(runs: Sequence[Run]) -> list[str]:
     failed = [f"- `{run.job.command}`: {run.failed}" for run in runs if run.figures is None]
-    return "\n".join([*parts, *(["### Without tables\n", *failed, ""] if failed else [])])
+    return ["### Without tables\n", *failed, ""] if failed else []
 
 
 def _of(runs: Sequence[Run], dataset: str, method: str | None = None) -> list[Run]:
