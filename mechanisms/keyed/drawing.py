@@ -304,13 +304,14 @@ def _with(texts: NDArray[np.object_], word: str) -> NDArray[np.object_]:
 
 
 def _within(column: Column, number: float) -> float:
-    """Returns a number within the bounds of its column."""
+    """Returns a number, or the nearest that the column has: within its bounds, or one of its atoms."""
     if isinstance(column, Categorical):
         raise TypeError("categories have no bounds")
-    low, high = (
-        number_of(column, end) if isinstance(end, str) else end for end in (column.low, column.high)
+    low, high, *atoms = (
+        number_of(column, each) if isinstance(each, str) else each
+        for each in (column.low, column.high, *column.atoms)
     )
-    return min(max(number, low), high)
+    return min((min(max(number, low), high), *atoms), key=lambda each: abs(each - number))
 
 
 def _codes_of(domain: Domain, given: Texts, rows: int) -> NDArray[np.int32]:
