@@ -151,7 +151,10 @@ def make_resource_plan(
     counting = counting_cost_text(Study(declared, workload))
     given = rows is not None
     joining = schedule.tree_rounds
-    epsilons = composed_epsilon(study), zcdp_epsilon(study)
+    by_zcdp = zcdp_epsilon(study)
+    # A large epsilon by zCDP is none where delta does not cover the distance of samples at it.
+    plain = by_zcdp if by_zcdp is not None and math.isfinite(by_zcdp) else None
+    epsilons = composed_epsilon(study), plain
     flaim_alone = config.flaim is not None and not config.parties
     attacker = flaim_attacker(config) if flaim_alone else attacker_on(study, schedule.rho)
     return ResourcePlan(

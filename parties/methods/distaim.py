@@ -184,9 +184,11 @@ def _accounting(config: Config) -> tuple[str, ...]:
     study = Study.of(config)
     plain = zcdp_epsilon(study)
     if plain is not None:
+        # Delta covers the distance of samples at the epsilon of one Gaussian, and at a larger one it need not.
+        charged = f"epsilon {_rounded_up(plain):g}" if math.isfinite(plain) else "no epsilon"
         return (
             "Epsilon is counted by the loss of one Gaussian, which bounds that of the whole run. By zCDP alone the "
-            f"same release would be charged as epsilon {_rounded_up(plain):g} at this delta.",
+            f"same release would be charged as {charged} at this delta.",
         )
     composed = composed_epsilon(study)
     if composed is None:

@@ -22,10 +22,11 @@ from parties.config import CertificateFiles, Config
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import Status, describe
 from parties.foundation.process import memory_bytes
-from parties.local.resource_plan import make_resource_plan
+from parties.local.resource_plan import lines_of, make_resource_plan
+from parties.methods.distaim import report_notes
 from parties.methods.flaim.settings import check_flaim, flaim_noise, settings_of
 from parties.mpc.planning import validation
-from parties.mpc.planning.budget import make_plan
+from parties.mpc.planning.budget import make_plan, zcdp_epsilon
 from parties.mpc.planning.resources import (
     NetworkAssumptions,
     cell_noise,
@@ -468,6 +469,16 @@ def test_plan_says_what_zcdp_would_charge(tmp_path: Path, schedule: str) -> None
     assert 1.05 < document["epsilon_zcdp"] < 1.12
     assert document["epsilon_composed"] is None
     assert "by zCDP" in CliRunner().invoke(plan_command, [str(path)]).output
+
+
+def test_a_large_epsilon_that_zcdp_would_not_charge_is_planned_and_reported() -> None:
+    large = {"run.epsilon": 16.0, "run.delta": 1e-5}
+    config = make_config(large | {"run.schedule": "annealed", "run.rounds": None})
+    assert zcdp_epsilon(Study.of(config)) == math.inf
+    made = make_resource_plan(config, memory=2**36)
+    assert (made.plain, " by zCDP" in "\n".join(lines_of(made))) == (None, False)
+    result = {"rounds_done": config.run.rounds, "selected": [], "sigma": 1.0}
+    assert "as no epsilon at this delta" in " ".join(report_notes(result, config))
 
 
 def test_plan_goes_by_the_rows_that_owners_declare(tmp_path: Path) -> None:
