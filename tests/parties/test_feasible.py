@@ -475,7 +475,9 @@ def test_a_large_epsilon_that_zcdp_would_not_charge_is_planned_and_reported() ->
     large = {"run.epsilon": 16.0, "run.delta": 1e-5}
     config = make_config(large | {"run.schedule": "annealed", "run.rounds": None})
     assert zcdp_epsilon(Study.of(config)) == math.inf
-    made = make_resource_plan(config, memory=2**36)
+    made = make_resource_plan(
+        config, rows=None, capacity=None, memory=2**36, network=NetworkAssumptions()
+    )
     assert (made.plain, " by zCDP" in "\n".join(lines_of(made))) == (None, False)
     result = {"rounds_done": config.run.rounds, "selected": [], "sigma": 1.0}
     assert "as no epsilon at this delta" in " ".join(report_notes(result, config))
