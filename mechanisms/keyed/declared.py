@@ -79,6 +79,11 @@ class ChildTable:
             raise DomainError(
                 f"{where}: rows = {self.rows}, most = {self.most}; expected 1 <= rows <= most <= {MOST_ROWS}"
             )
+        if self.rows == 1 < self.most:
+            raise DomainError(
+                f"{where}: most = {self.most} beside rows = 1, with which no rows that follow one another count; "
+                "expected most = 1, or rows from 2"
+            )
         if self.key in self.domain.described_names:
             raise DomainError(
                 f"{where}: the key {self.key!r} has a column; expected it without one"

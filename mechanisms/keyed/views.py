@@ -4,7 +4,8 @@
 persons: a row for each, with the number of its rows in each other table and the first of them. For each table of which
 more than one row of a person counts there is a view of steps: two rows of a person that follow one another, beside the
 person's own columns. A person is in one row of the first, and, if ``rows`` of a table count, in ``rows`` - 1 of the
-second: these are the sensitivities. Columns are called by table, as in ``stays.before.ward``.
+second: these are the sensitivities. Columns are called by table and row, as in ``stays.before.ward``, so
+that no two are called alike.
 
 The owner's tables and views are secret; descriptions are public. Errors name rows, and no value of a key.
 """
@@ -34,7 +35,7 @@ from mechanisms.text_table import TextTable
 
 KEY = "key"
 """Column of a view by which a person's rows are known; it is ignored and in no model."""
-NUMBER, FIRST, BEFORE, CHANGE = "number", "first", "before", "change"
+NUMBER, FIRST, BEFORE, NOW, CHANGE = "number", "first", "before", "now", "change"
 COARSE = 8
 """Most cells of a column of numbers or dates that others are drawn given."""
 _ABSENT = ("missing", "(missing)", "no value", "(no value)")
@@ -94,7 +95,9 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
         given += [_named(columns[n], f"{child.name}.{FIRST}.{n}") for n in child.constant]
         given += [_named(columns[n], f"{child.name}.{BEFORE}.{n}") for n in child.changing]
         given = list(map(coarse, given))
-        drawn: list[Column] = [_named(columns[n], f"{child.name}.{n}") for n in child.modelled]
+        drawn: list[Column] = [
+            _named(columns[n], f"{child.name}.{NOW}.{n}") for n in child.modelled
+        ]
         for each in child.changes:
             column = _named(each, f"{child.name}.{CHANGE}.{each.name}")
             drawn.append(replace(column, missing=each.name in child.modelled))
@@ -316,7 +319,7 @@ def _origin(name: str) -> str:
     """Returns the table's column that a view's column has values of, as ``stays.ward`` for ``stays.before.ward``."""
     table, _, rest = name.partition(".")
     word, _, inner = rest.partition(".")
-    return f"{table}.{inner if word in (FIRST, BEFORE, CHANGE) else rest}"
+    return f"{table}.{inner if word in (FIRST, BEFORE, NOW, CHANGE) else rest}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -435,12 +438,11 @@ class _Rows:
         of = {
             FIRST: (child.constant, firsts),
             BEFORE: (child.changing, before),
-            "": (child.modelled, after),
+            NOW: (child.modelled, after),
         }
         for word, (names, rows) in of.items():
             for name in names:
-                called = ".".join(part for part in (child.name, word, name) if part)
-                columns[called] = self._column(child.name, name, rows)
+                columns[f"{child.name}.{word}.{name}"] = self._column(child.name, name, rows)
         for change in child.changes:
             name = f"{child.name}.{CHANGE}.{change.name}"
             columns[name] = self._changes(child, change, before, after=after)
