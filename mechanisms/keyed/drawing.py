@@ -180,7 +180,9 @@ class _Drawing:
             mine = np.searchsorted(parts[0][0], of)
             fixed = {name: first[name][mine] for name in (*child.constant, *child.copied)}
             given = {f"{self.tables.parent.name}.{name}": texts[of] for name, texts in own.items()}
-            current = self._next(child, given, before, fixed=fixed, numbers=numbers[of])
+            current = fixed
+            if child.follows:
+                current = self._next(child, given, before, fixed=fixed, numbers=numbers[of])
             parts.append((of, current))
         return _in_order(parts, child.domain.names)
 

@@ -88,7 +88,7 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
     name = tables.parent.name
     found = [View(name, domain, 1, (), _sources(tables, name, domain, rows=1))]
     for child in tables.children:
-        if child.rows < 2:
+        if child.rows < 2 or not child.follows:
             continue
         columns = {column.name: column for column in child.domain.columns}
         given: list[Column] = [*_own_columns(tables), _number(child, least=2)]
@@ -196,7 +196,11 @@ def view_tables(
     }
     rows = _Rows(tables, read, persons, sequences, Words.of(tables))
     found = {tables.parent.name: rows.persons()}
-    found |= {child.name: rows.steps(child) for child in tables.children if child.rows > 1}
+    found |= {
+        child.name: rows.steps(child)
+        for child in tables.children
+        if child.rows > 1 and child.follows
+    }
     return found
 
 

@@ -105,7 +105,7 @@ def test_a_key_is_known_by_its_name_where_other_columns_stand_in_all_tables() ->
 
 
 def test_a_copied_column_is_described_as_that_of_the_persons() -> None:
-    """Who has no stay has a value that no stay has; a synthetic person of that value may have one."""
+    """A value of persons without stays alone is in the stays' description: a synthetic one of it may have a stay."""
     tables = office()
     never = next(
         i for i, pid in enumerate(tables["patients"]["pid"]) if pid not in tables["stays"]["pid"]
@@ -294,6 +294,18 @@ def test_dates_are_in_order_though_some_are_missing() -> None:
         days[person].append("9999" if day is None else day)
     assert all(own == sorted(own) for own in days.values())
     assert len({day for own in days.values() for day in own}) > 20
+
+
+def test_a_table_of_constants_alone_needs_no_view_of_steps() -> None:
+    tables = office()
+    tables["stays"] = {name: tables["stays"][name] for name in ("pid", "sex", "blood")}
+    keyed = drafted(tables).tables
+    assert [view.name for view in views_of(keyed)] == ["patients"]
+    persons = draw_persons(keyed, models_of(keyed, tables), 40, seed=2)
+    whose, texts = persons.rows["stays"]
+    assert max(Counter(whose.tolist()).values()) > 1
+    pairs = set(zip(whose.tolist(), texts["sex"].tolist(), texts["blood"].tolist(), strict=True))
+    assert len(pairs) == len(set(whose.tolist()))
 
 
 def test_columns_may_be_called_as_those_of_views_are() -> None:
