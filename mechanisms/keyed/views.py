@@ -124,7 +124,7 @@ def source_tables(
     for name, table in given.items():
         if name not in tables.names:
             raise DataError(f"table {name!r} is none of {', '.join(tables.names)}")
-        rows = _part_rows(tables, name, table, where[name])
+        rows = _part_rows(tables, name, table, where=where[name])
         for view in views.values():
             if any(source.name == name for source in view.sources):
                 found[view.name][name] = rows.get(view.name, rows[tables.parent.name])
@@ -132,7 +132,7 @@ def source_tables(
 
 
 def _part_rows(
-    tables: KeyedTables, name: str, given: TextTable, where: str
+    tables: KeyedTables, name: str, given: TextTable, *, where: str
 ) -> dict[str, TextTable]:
     """Returns the rows, by view, that an owner of one table alone has of its columns."""
     parent = tables.parent

@@ -7,9 +7,10 @@ import click
 
 from parties.cli.numbers import NumberRange
 from parties.cli.runtime import common_options
-from parties.config import load_config
+from parties.config import Config, load_config
 from parties.foundation.process import memory_bytes
 from parties.local.resource_plan import document_of, lines_of, make_resource_plan
+from parties.methods.keyed_study import is_keyed_config, load_keyed_study
 from parties.mpc.planning.resources import NetworkAssumptions
 
 
@@ -67,9 +68,31 @@ def plan(
 
     What cannot work is refused, with the key to change, as `run`, `serve study` and `join` refuse it when they start.
     What may not be worth it is a warning. Nothing is sent and no table is read; the counts expected are averages.
+
+    Of tables with keys there is a plan for each view. --rows is then the number of persons, and a view of steps is
+    planned for as many rows as may count: rows - 1 of each.
     """
-    loaded = load_config(config)
     memory = memory_bytes() if memory_gb is None else int(memory_gb * 1e9)
     network = NetworkAssumptions(bandwidth * 1e6 / 8, latency / 1e3)
-    made = make_resource_plan(loaded, rows=rows, capacity=capacity, memory=memory, network=network)
-    click.echo(json.dumps(document_of(made), indent=2) if as_json else "\n".join(lines_of(made)))
+    made = {
+        name: make_resource_plan(
+            loaded, rows=rows and rows * times, capacity=capacity, memory=memory, network=network
+        )
+        for name, (loaded, times) in _configs(config).items()
+    }
+    if as_json:
+        documents = {name: document_of(each) for name, each in made.items()}
+        click.echo(json.dumps(documents.get("", documents), indent=2))
+        return
+    for name, each in made.items():
+        if name:
+            click.echo(f"view {name}:")
+        click.echo("\n".join(lines_of(each)))
+
+
+def _configs(path: Path) -> dict[str, tuple[Config, int]]:
+    """Returns the configuration, under "", and 1; or those of all views with a person's rows in each."""
+    if not is_keyed_config(path):
+        return {"": (load_config(path), 1)}
+    study = load_keyed_study(path)
+    return {name: (config, study.views[name].rows) for name, config in study.configs.items()}

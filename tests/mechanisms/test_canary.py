@@ -41,7 +41,7 @@ from mechanisms.scores import (
     plain_scores,
 )
 from mechanisms.units import row_budget
-from mechanisms.workload import count_marginals, draw_workload
+from mechanisms.workload import Workload, count_marginals, draw_workload
 from tests.mechanisms.tables import domain_of, random_stream
 
 DOMAIN = domain_of(3, 4, 2)
@@ -96,6 +96,7 @@ class Beside:
     share: float = 1.0
     loss: float = 0.0
     ranges: list[float] = field(default_factory=list)
+    workload: Workload = WORKLOAD
 
     async def begin_round(self, round: int) -> int:
         return await self.own.begin_round(round)
@@ -103,7 +104,7 @@ class Beside:
     async def select(self, spec: ScoreSpec, scale: float) -> int:
         position = await self.own.select(spec, scale)
         scores = [
-            np.array(plain_scores(WORKLOAD.gather(of, spec.candidates), spec)) / 2**SCORE_BITS
+            np.array(plain_scores(self.workload.gather(of, spec.candidates), spec)) / 2**SCORE_BITS
             for of in (self.ours, self.theirs)
         ]
         apart = scores[0] - scores[1]
@@ -114,7 +115,7 @@ class Beside:
 
     async def measure(self, candidate: int, sigma: float) -> NDArray[np.float64]:
         noisy = await self.own.measure(candidate, sigma)
-        cells = WORKLOAD.slice(candidate)
+        cells = self.workload.slice(candidate)
         ours, theirs = (np.square(noisy - of[cells]).sum() for of in (self.ours, self.theirs))
         self.loss += float(theirs - ours) / (2 * (self.share * sigma) ** 2)
         return noisy

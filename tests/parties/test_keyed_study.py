@@ -101,6 +101,16 @@ def test_other_configurations_are_refused(
         load_keyed_study(path)
 
 
+def test_a_plan_has_every_view(tmp_path: Path) -> None:
+    path, _ = written(tmp_path)
+    said = json.loads(ran("plan", path, "--rows", 1000, "--json"))
+    rows = {view.name: view.rows for view in load_keyed_study(path).views.values()}
+    assert {name: each["rows"] for name, each in said.items()} == {
+        name: 1000 * times for name, times in rows.items()
+    }
+    assert "view stays:" in ran("plan", path, "--rows", 1000)
+
+
 def test_commands_for_one_table_say_what_the_configuration_is(tmp_path: Path) -> None:
     path, options = written(tmp_path)
     with pytest.raises(ConfigError, match="is of tables with keys"):
