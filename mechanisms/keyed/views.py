@@ -190,8 +190,13 @@ def view_tables(
         raise DataError(f"table {unknown[0]!r} is none of {', '.join(tables.names)}")
     read = {name: _Read.of(tables, name, given[name], where=where[name]) for name in tables.names}
     persons = _persons(tables, read)
+    # With the row of a person that contradicts a constraint all its rows are left out.
+    alone = tables.parent.domain is None
+    left_out = frozenset[Key]() if alone else read[tables.parent.name].left_out
     sequences = {
-        child.name: _sequences(child, read[child.name], persons, where=where[child.name])
+        child.name: _sequences(
+            child, read[child.name], persons, left_out=left_out, where=where[child.name]
+        )
         for child in tables.children
     }
     rows = _Rows(tables, read, persons, sequences, Words.of(tables))
@@ -328,30 +333,42 @@ def _origin(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Read:
-    """A table's modelled columns as text, None for a missing value, and the key of each row."""
+    """A table's modelled columns as text, None for a missing value, and the key of each row.
+
+    ``left_out`` are the keys of rows that contradict a constraint to be repaired.
+    """
 
     cells: Mapping[str, Sequence[str | None]]
     keys: tuple[Key, ...]
     table: TextTable
+    left_out: frozenset[Key]
 
     @classmethod
     def of(cls, tables: KeyedTables, name: str, given: TextTable, *, where: str) -> _Read:
         domain, key = tables.domain_of(name), tables.by_name[name].key
-        table, _ = repaired(domain, as_modelled(domain, given, where))
-        keys = linking_keys(
-            table,
-            [key],
-            source=where,
-            missing=domain.missing_values,
-            at_most=None,
-            words=OF_PERSONS,
-        )
+        whole = as_modelled(domain, given, where)
+        table, _ = repaired(domain, whole)
+        keys = every = _keys_of(whole, key, domain, where=where)
+        if len(table) < len(whole):
+            keys = _keys_of(table, key, domain, where=where)
         encode(domain, table, source=where)
         cells = {
             column.name: cells_of(domain, column, table.columns[column.name])
             for column in domain.columns
         }
-        return cls(cells, keys.keys, table)
+        return cls(cells, keys, table, frozenset(every) - frozenset(keys))
+
+
+def _keys_of(table: TextTable, key: str, domain: Domain, *, where: str) -> tuple[Key, ...]:
+    found = linking_keys(
+        table,
+        [key],
+        source=where,
+        missing=domain.missing_values,
+        at_most=None,
+        words=OF_PERSONS,
+    )
+    return found.keys
 
 
 def cells_of(domain: Domain, column: Column, values: Sequence[str]) -> list[str | None]:
@@ -382,11 +399,18 @@ def _persons(tables: KeyedTables, read: Mapping[str, _Read]) -> dict[Key, int | 
 
 
 def _sequences(
-    child: ChildTable, read: _Read, persons: Mapping[Key, object], *, where: str
+    child: ChildTable,
+    read: _Read,
+    persons: Mapping[Key, object],
+    *,
+    left_out: Collection[Key],
+    where: str,
 ) -> dict[Key, list[int]]:
     """Returns the rows of each person, in their order."""
     found = defaultdict[Key, list[int]](list)
     for row, key in enumerate(read.keys):
+        if key in left_out:
+            continue
         if key not in persons:
             raise DataError(
                 f"{where}, {read.table.unit} {read.table.places[row]}: its {child.key!r} is in no row of the table of "

@@ -308,6 +308,21 @@ def test_a_table_of_constants_alone_needs_no_view_of_steps() -> None:
     assert len(pairs) == len(set(whose.tolist()))
 
 
+def test_a_person_whose_row_contradicts_a_constraint_is_left_out_with_all_rows() -> None:
+    tables = office()
+    parent, child = drafted(tables).tables.to_dict()
+    rule = {"never": "sex = m and born < 1960", "violations": "repair"}
+    keyed = KeyedTables.from_list([parent | {"constraint": [rule]}, child])
+    given = {name: table(columns) for name, columns in tables.items()}
+    rows = view_tables(keyed, given, where={name: name for name in given})
+    of = tables["patients"]
+    gone = {p.lower() for p, s, b in zip(*of.values(), strict=True) if s == "m" and int(b) < 1960}
+    kept = {pid.lower() for pid in of["pid"]} - gone
+    assert gone & {pid.lower() for pid in tables["stays"]["pid"]}
+    assert set(rows["patients"].columns[KEY]) == kept
+    assert set(rows["stays"].columns[KEY]) <= kept
+
+
 def test_columns_may_be_called_as_those_of_views_are() -> None:
     tables = office()
     stays = tables["stays"]
