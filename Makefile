@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-mutants test-flower lint check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tda bench-mtl robustness docs pictures wheels zipapp bundle setup clean
+.PHONY: help demo test test-slow test-mutants test-flower lint check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tables bench-tda bench-mtl robustness docs pictures wheels zipapp bundle setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench-mtl    silos' own models: School and the pandemic task; bench/results/mtl.*, pandemic.* (hours)"
 	@echo "make bench-tda    silos whose labels differ, Fed-TDA beside others; adds to bench/results/tda.* (hours; goes on where it was)"
 	@echo "make bench-quality  synthetic tables by SDMetrics' score; adds to bench/results/quality.* (an hour; goes on where it was)"
+	@echo "make bench-tables  persons and their rows, beside the same tables flattened; adds to bench/results/tables.* (two hours; goes on where it was)"
 	@echo "make wheels     what images and owners' packages are made of, in wheels/ (asks the package index)"
 	@echo "make zipapp     an owner's one file, dist/syncret.pyz (of wheels/)"
 	@echo "make bundle     an owner's wheels in one zip file, in dist/ (of wheels/)"
@@ -178,6 +179,11 @@ bench-quality: $(QUALITY)/.installed
 	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --repeats 3 --method smartnoise-mst --output bench/results
 	$(BIN)/syncret bench quality $(UGLY:%=--dataset %) --rows 10000 --method smartnoise-aim --limit 300 --output bench/results
 	for epsilon in 1 10; do $(BIN)/syncret bench quality --membership $(ATTACKED:%=--dataset %) $(ATTACKS:%=--method %) --columns uniform --rows 4000 --epsilon $$epsilon --output bench/results; done
+
+# SDV's HMA takes 80 milliseconds of a processor for each person.
+bench-tables: $(QUALITY)/.installed
+	$(BIN)/syncret bench tables --repeats 3 --output bench/results
+	$(BIN)/syncret bench tables --method again --method sdv-hma --persons 1000 --limit 900 --output bench/results
 
 clean:
 	rm -rf $(VENV) $(FLOWER) $(QUALITY) build dist wheels *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,6 +19,7 @@ _ENTRIES = {
     },
     "What its tables are worth": {
         "quality": ("bench.quality.cli", "Synthetic tables by a third party's score."),
+        "tables": ("bench.tables.cli", "Persons and their rows, beside the same table flattened."),
         "likely": ("bench.likely", "Marginals within a report's likely and proven errors."),
         "link-utility": ("bench.linked_utility", "Tables joined on shares, beside central AIM."),
     },

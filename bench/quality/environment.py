@@ -20,7 +20,7 @@ VARIABLE: Final = "SYNCRET_QUALITY_PYTHON"
 """Names another interpreter than that of .venv-quality."""
 _WAITING: Final = 20
 """Seconds of the clock for each of processor time: only a program that waits for something reaches them."""
-SCORE, SMARTNOISE, COPULA = "score.py", "smartnoise.py", "copula.py"
+SCORE, SMARTNOISE, COPULA, HMA = "score.py", "smartnoise.py", "copula.py", "hma.py"
 PRIVATE_PGM: Final = "private_pgm.py"
 PGM_VARIABLE: Final = "SYNCRET_PRIVATE_PGM"
 """Names the folder of a copy of private-pgm's repository, whose AIM is in no package."""

@@ -18,13 +18,22 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.column_values import number_of, number_text
-from mechanisms.columns import Categorical, Column
+from mechanisms.column_values import number_text
+from mechanisms.columns import Column
 from mechanisms.conditioning import DRAWN, conditioned, fill_possible
 from mechanisms.constraints.rows import settle
 from mechanisms.domain import Domain
 from mechanisms.keyed.declared import ChildTable, KeyedTables
-from mechanisms.keyed.views import BEFORE, CHANGE, FIRST, NOW, NUMBER, Words, number_in
+from mechanisms.keyed.views import (
+    BEFORE,
+    CHANGE,
+    FIRST,
+    NOW,
+    NUMBER,
+    Words,
+    nearest_in,
+    number_in,
+)
 from mechanisms.model import Model
 from mechanisms.numbers import Integer
 from mechanisms.sampling import PublicGenerator, public_generator
@@ -258,7 +267,7 @@ class _Drawing:
             old = number_in(column, start)
             absent = name in child.modelled and number_in(column, now) is None
             if old is not None and text is not None and not absent:
-                found[row] = number_text(column, _within(column, old + float(text)))
+                found[row] = number_text(column, nearest_in(column, old + float(text)))
             elif name == child.order and (old is None or absent):
                 found[row] = None
             elif name == child.order:
@@ -309,16 +318,6 @@ def _with(texts: NDArray[np.object_], word: str) -> NDArray[np.object_]:
     """Returns texts with a word for missing values."""
     missing = np.fromiter((text is None for text in texts), np.bool_, len(texts))
     return np.where(missing, word, texts)
-
-
-def _within(column: Column, number: float) -> float:
-    """Returns a number within the bounds of its column."""
-    if isinstance(column, Categorical):
-        raise TypeError("categories have no bounds")
-    low, high = (
-        number_of(column, end) if isinstance(end, str) else end for end in (column.low, column.high)
-    )
-    return min(max(number, low), high)
 
 
 def _codes_of(domain: Domain, given: Texts, rows: int) -> NDArray[np.int32]:

@@ -513,8 +513,8 @@ class _Rows:
             if start is None or end is None:
                 found.append(self.words.missing)
                 continue
-            # What is beyond the described changes is the largest one.
-            found.append(number_text(change, min(max(end - start, change.low), change.high)))
+            # What is beyond the described changes is the nearest one.
+            found.append(number_text(change, nearest_in(change, end - start)))
         return found
 
     def _table(self, keys: Sequence[Key], columns: Mapping[str, Sequence[str]]) -> TextTable:
@@ -531,3 +531,14 @@ def number_in(column: Column, cell: str | None) -> float | None:
     if cell is None or isinstance(column, Categorical) or cell in column.marks:
         return None
     return number_of(column, cell)
+
+
+def nearest_in(column: Column, number: float) -> float:
+    """Returns a number, or the nearest that the column has: within its bounds, or one of its atoms."""
+    if isinstance(column, Categorical):
+        raise TypeError("categories have no bounds")
+    low, high, *atoms = (
+        number_of(column, each) if isinstance(each, str) else each
+        for each in (column.low, column.high, *column.atoms)
+    )
+    return min((min(max(number, low), high), *atoms), key=lambda each: abs(each - number))

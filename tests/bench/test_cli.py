@@ -48,7 +48,7 @@ def test_all_commands_together_import_nothing_of_the_extras() -> None:
         "from bench.cli import bench\n"
         "context = click.Context(bench)\n"
         "assert all(bench.get_command(context, n) for n in bench.list_commands(context))\n"
-        "assert len(bench.list_commands(context)) == 15\n"
+        "assert len(bench.list_commands(context)) == 16\n"
         "found = {'sklearn', 'umap', 'joblib', 'dask', 'distributed'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or None)\n"
     )

@@ -25,6 +25,7 @@ from bench.papers.utility.report import write_report as write_utility
 from bench.papers.utility.store import open_store as utility_runs
 from bench.quality import report as quality_page
 from bench.secagg import report as secagg_page
+from bench.tables import page as tables_page
 from tests.robustness import page as robustness_page
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
@@ -75,6 +76,7 @@ def flower_page() -> str:
         ("pandemic.md", lambda: pandemic_page.markdown(pandemic_page.RUNS.read(RESULTS))),
         ("quality.md", lambda: quality_page.markdown(quality_page.RUNS.read(RESULTS))),
         ("robustness.md", lambda: robustness_page.markdown(kept("robustness.json")["records"])),
+        ("tables.md", lambda: tables_page.markdown(tables_page.RUNS.read(RESULTS))),
         ("secagg.md", lambda: secagg_page.markdown(kept("secagg.json")["runs"])),
     ],
 )

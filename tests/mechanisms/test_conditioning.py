@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from mechanisms.conditioning import DRAWN, _patterns, conditioned, fill
+from mechanisms.conditioning import DRAWN, _patterns, conditioned, fill, fill_possible
 from mechanisms.errors import ConditionError
 from mechanisms.junction_tree import junction_tree
 from mechanisms.model import Model
@@ -187,6 +187,10 @@ def test_fill_names_the_rows_for_which_nothing_can_be_drawn() -> None:
     with pytest.raises(ConditionError, match=r"2 of 4 rows .* number 2, 4; expected"):
         fill(model, rows, public_generator(1))
     assert fill(model, rows[[0, 2]], public_generator(1))[1].tolist() == [1, 1, 2]
+    # Of a pattern of given columns no row may be possible.
+    codes, impossible = fill_possible(model, rows[[1]], public_generator(1))
+    assert codes.tolist() == rows[[1]].tolist()
+    assert impossible.tolist() == [0]
     assert math.isclose(conditioned(model, {c: np.array([1.0, 0, 0])}).probability, 1 / 3)
 
 
