@@ -47,6 +47,12 @@ class PersonKey:
         return f"{rows} for each value of {self.column}"
 
 
+def named_as_key(name: str) -> tuple[bool, bool]:
+    """Returns whether a column is called as an identifier is, with a person in its name, and at all."""
+    called = _NAME.search(name) is not None
+    return called and _OF_PERSONS.search(name) is not None, called
+
+
 def find_person_key(
     columns: Mapping[str, Sequence[str]], missing: Collection[str]
 ) -> PersonKey | None:

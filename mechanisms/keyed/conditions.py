@@ -59,7 +59,9 @@ def persons_where(
         return draw_persons(tables, models, wanted.count, seed=wanted.seed)
     tests = _by_table(tables, parse_where(wanted.where))
     name = tables.parent.name
-    own = tuple(_on_persons(models[name].domain, table, test) for table, test in tests.own)
+    own = tuple(
+        _on_persons(models[name].domain, table, test, persons=name) for table, test in tests.own
+    )
     shares = evidence_of(limits_of(models[name].domain, own))
     # A cell that a condition cuts is drawn as a whole, and the persons beyond are thrown away.
     evidence = {column: (share > 0).astype(np.float64) for column, share in shares.items()}
@@ -83,11 +85,11 @@ def persons_where(
     return _joined(tables, found)
 
 
-def _on_persons(domain: Domain, table: str, test: Test) -> Test:
+def _on_persons(domain: Domain, table: str, test: Test, *, persons: str) -> Test:
     """Returns a test of the view of persons; a number of rows is compared with all that there are."""
     column = f"{table}.{test.column}"
     compare = _COMPARISONS.get(test.operator)
-    if test.column != NUMBER or compare is None:
+    if table == persons or test.column != NUMBER or compare is None:
         return Test(column, test.operator, test.values)
     (value,) = test.values
     numbers = column_named(domain, column)

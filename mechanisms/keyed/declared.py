@@ -79,6 +79,11 @@ class ChildTable:
             raise DomainError(
                 f"{where}: rows = {self.rows}, most = {self.most}; expected 1 <= rows <= most <= {MOST_ROWS}"
             )
+        if self.rows == 1 < self.most and self.follows:
+            raise DomainError(
+                f"{where}: most = {self.most} beside rows = 1, with which no rows that follow one another count; "
+                "expected most = 1, or rows from 2"
+            )
         if self.key in self.domain.described_names:
             raise DomainError(
                 f"{where}: the key {self.key!r} has a column; expected it without one"
@@ -159,6 +164,11 @@ class ChildTable:
             if column.name in self.changing
             and (column.name not in by_change or _may_be_absent(column))
         )
+
+    @property
+    def follows(self) -> bool:
+        """True if anything of a row is drawn given the row before; not where all columns are constant or copied."""
+        return bool(self.modelled or self.changes)
 
     def column(self, name: str) -> Column:
         """Returns a column of the table."""

@@ -21,11 +21,11 @@ from mechanisms.constraints.proposing import Proposal
 from mechanisms.domain import Domain
 from mechanisms.draft import KNOWN_MISSING, Draft, draft_of
 from mechanisms.draft_notes import RARE_ROWS
-from mechanisms.errors import DataError
+from mechanisms.errors import DataError, DomainError
 from mechanisms.keyed.declared import MOST_ROWS, ChildTable, KeyedTables, ParentTable
 from mechanisms.linked_draft import TableRead
 from mechanisms.numbers import Integer, Real
-from mechanisms.person_rows import find_person_key
+from mechanisms.person_rows import find_person_key, named_as_key
 from mechanisms.table import as_modelled
 from mechanisms.text_table import TextTable, and_list
 
@@ -75,6 +75,8 @@ def draft_tables(tables: Mapping[str, TableRead], *, private_bins: bool = False)
                 {} if parent is None else _of_persons(tables[parent], drafts[parent].domain, key)
             )
             child, said = _child(name, key, read, domain=drafts[name].domain, persons=shared)
+            if parent is not None:
+                child = _with_copies(child, drafts[parent].domain)
             children.append(child)
             notes += said
     own = None if parent is None else drafts[parent].domain
@@ -98,8 +100,8 @@ def _key(tables: Mapping[str, TableRead]) -> str:
         raise DataError(
             f"no column stands in all of {and_list(tables)}; expected the key of persons, called alike in all of them"
         )
-    # Of several the one with the most values: a sex or a year stands in all tables, too.
-    return max(common, key=lambda name: len(set(columns[0][name])))
+    # Of several one that is called so, then the one with the most values: a date or a sex stands in all tables, too.
+    return max(common, key=lambda name: (*named_as_key(name), len(set(columns[0][name]))))
 
 
 def _parent(tables: Mapping[str, TableRead], key: str) -> str | None:
@@ -182,6 +184,15 @@ def _child(
     if others := [each.name for each in changes if each.name != order]:
         notes.append(f"{name}: modelled by their changes from row to row: {and_list(others)}")
     return child, tuple(notes)
+
+
+def _with_copies(child: ChildTable, persons: Domain) -> ChildTable:
+    """Returns a table whose copied columns are described as the persons' own, who may have no rows in it."""
+    columns = tuple(
+        persons.columns[persons.index(column.name)] if column.name in child.copied else column
+        for column in child.domain.columns
+    )
+    return replace(child, domain=replace(child.domain, columns=columns))
 
 
 def _order(domain: Domain, table: TextTable, several: Sequence[Sequence[int]]) -> str | None:
@@ -286,7 +297,7 @@ def _number(column: Ordered, value: str) -> float | None:
         return None
     try:
         return number_of(column, value)
-    except ValueError:
+    except (DomainError, ValueError):
         return None
 
 

@@ -24,7 +24,16 @@ from mechanisms.conditioning import DRAWN, conditioned, fill_possible
 from mechanisms.constraints.rows import settle
 from mechanisms.domain import Domain
 from mechanisms.keyed.declared import ChildTable, KeyedTables
-from mechanisms.keyed.views import BEFORE, CHANGE, FIRST, NUMBER, Words, nearest_in, number_in
+from mechanisms.keyed.views import (
+    BEFORE,
+    CHANGE,
+    FIRST,
+    NOW,
+    NUMBER,
+    Words,
+    nearest_in,
+    number_in,
+)
 from mechanisms.model import Model
 from mechanisms.numbers import Integer
 from mechanisms.sampling import PublicGenerator, public_generator
@@ -180,7 +189,9 @@ class _Drawing:
             mine = np.searchsorted(parts[0][0], of)
             fixed = {name: first[name][mine] for name in (*child.constant, *child.copied)}
             given = {f"{self.tables.parent.name}.{name}": texts[of] for name, texts in own.items()}
-            current = self._next(child, given, before, fixed=fixed, numbers=numbers[of])
+            current = fixed
+            if child.follows:
+                current = self._next(child, given, before, fixed=fixed, numbers=numbers[of])
             parts.append((of, current))
         return _in_order(parts, child.domain.names)
 
@@ -206,7 +217,7 @@ class _Drawing:
             )
             for change in child.changes
         }
-        domain, drawn = self._row_codes(model, codes, child, names=child.modelled, word="")
+        domain, drawn = self._row_codes(model, codes, child, names=child.modelled, word=NOW)
         return self._texts(domain, drawn, fixed)
 
     def _row_codes(
@@ -226,8 +237,7 @@ class _Drawing:
         columns = list(child.domain.columns)
         for i, column in enumerate(columns):
             if column.name in names:
-                called = ".".join(part for part in (child.name, word, column.name) if part)
-                place = model.domain.index(called)
+                place = model.domain.index(f"{child.name}.{word}.{column.name}")
                 drawn[:, i] = codes[:, place]
                 own = model.domain.columns[place]
                 columns[i] = replace(own, name=column.name, missing=column.missing)
@@ -244,19 +254,24 @@ class _Drawing:
     ) -> NDArray[np.object_]:
         """Returns values that differ from those ``before`` by a drawn change, within the column's bounds.
 
-        Where there is no number before, none is drawn now, or no change is, the drawn value stands.
+        Where there is no number before, none is drawn now, or no change is, the drawn value stands. Rows stay in order:
+        a row whose order is missing is the last or followed by such rows, and none is before the row that it follows.
         """
         column = child.column(name)
         change = f"{child.name}.{CHANGE}.{name}"
         by = self._drawn(model, codes, change)
         found = np.empty(len(codes), object)
         if name in child.modelled:
-            found = self._drawn(model, codes, f"{child.name}.{name}")
+            found = self._drawn(model, codes, f"{child.name}.{NOW}.{name}")
         for row, (start, now, text) in enumerate(zip(before, found, by, strict=True)):
             old = number_in(column, start)
             absent = name in child.modelled and number_in(column, now) is None
             if old is not None and text is not None and not absent:
                 found[row] = number_text(column, nearest_in(column, old + float(text)))
+            elif name == child.order and (old is None or absent):
+                found[row] = None
+            elif name == child.order:
+                found[row] = number_text(column, max(old or 0, number_in(column, now) or 0))
         return found
 
     def _drawn(self, model: Model, codes: NDArray[np.int32], name: str) -> NDArray[np.object_]:

@@ -4,7 +4,8 @@
 persons: a row for each, with the number of its rows in each other table and the first of them. For each table of which
 more than one row of a person counts there is a view of steps: two rows of a person that follow one another, beside the
 person's own columns. A person is in one row of the first, and, if ``rows`` of a table count, in ``rows`` - 1 of the
-second: these are the sensitivities. Columns are called by table, as in ``stays.before.ward``.
+second: these are the sensitivities. Columns are called by table and row, as in ``stays.before.ward``, so
+that no two are called alike.
 
 The owner's tables and views are secret; descriptions are public. Errors name rows, and no value of a key.
 """
@@ -34,7 +35,7 @@ from mechanisms.text_table import TextTable
 
 KEY = "key"
 """Column of a view by which a person's rows are known; it is ignored and in no model."""
-NUMBER, FIRST, BEFORE, CHANGE = "number", "first", "before", "change"
+NUMBER, FIRST, BEFORE, NOW, CHANGE = "number", "first", "before", "now", "change"
 COARSE = 8
 """Most cells of a column of numbers or dates that others are drawn given."""
 _ABSENT = ("missing", "(missing)", "no value", "(no value)")
@@ -87,14 +88,16 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
     name = tables.parent.name
     found = [View(name, domain, 1, (), _sources(tables, name, domain, rows=1))]
     for child in tables.children:
-        if child.rows < 2:
+        if child.rows < 2 or not child.follows:
             continue
         columns = {column.name: column for column in child.domain.columns}
         given: list[Column] = [*_own_columns(tables), _number(child, least=2)]
         given += [_named(columns[n], f"{child.name}.{FIRST}.{n}") for n in child.constant]
         given += [_named(columns[n], f"{child.name}.{BEFORE}.{n}") for n in child.changing]
         given = list(map(coarse, given))
-        drawn: list[Column] = [_named(columns[n], f"{child.name}.{n}") for n in child.modelled]
+        drawn: list[Column] = [
+            _named(columns[n], f"{child.name}.{NOW}.{n}") for n in child.modelled
+        ]
         for each in child.changes:
             column = _named(each, f"{child.name}.{CHANGE}.{each.name}")
             drawn.append(replace(column, missing=each.name in child.modelled))
@@ -187,13 +190,22 @@ def view_tables(
         raise DataError(f"table {unknown[0]!r} is none of {', '.join(tables.names)}")
     read = {name: _Read.of(tables, name, given[name], where=where[name]) for name in tables.names}
     persons = _persons(tables, read)
+    # With the row of a person that contradicts a constraint all its rows are left out.
+    alone = tables.parent.domain is None
+    left_out = frozenset[Key]() if alone else read[tables.parent.name].left_out
     sequences = {
-        child.name: _sequences(child, read[child.name], persons, where=where[child.name])
+        child.name: _sequences(
+            child, read[child.name], persons, left_out=left_out, where=where[child.name]
+        )
         for child in tables.children
     }
     rows = _Rows(tables, read, persons, sequences, Words.of(tables))
     found = {tables.parent.name: rows.persons()}
-    found |= {child.name: rows.steps(child) for child in tables.children if child.rows > 1}
+    found |= {
+        child.name: rows.steps(child)
+        for child in tables.children
+        if child.rows > 1 and child.follows
+    }
     return found
 
 
@@ -316,35 +328,47 @@ def _origin(name: str) -> str:
     """Returns the table's column that a view's column has values of, as ``stays.ward`` for ``stays.before.ward``."""
     table, _, rest = name.partition(".")
     word, _, inner = rest.partition(".")
-    return f"{table}.{inner if word in (FIRST, BEFORE, CHANGE) else rest}"
+    return f"{table}.{inner if word in (FIRST, BEFORE, NOW, CHANGE) else rest}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Read:
-    """A table's modelled columns as text, None for a missing value, and the key of each row."""
+    """A table's modelled columns as text, None for a missing value, and the key of each row.
+
+    ``left_out`` are the keys of rows that contradict a constraint to be repaired.
+    """
 
     cells: Mapping[str, Sequence[str | None]]
     keys: tuple[Key, ...]
     table: TextTable
+    left_out: frozenset[Key]
 
     @classmethod
     def of(cls, tables: KeyedTables, name: str, given: TextTable, *, where: str) -> _Read:
         domain, key = tables.domain_of(name), tables.by_name[name].key
-        table, _ = repaired(domain, as_modelled(domain, given, where))
-        keys = linking_keys(
-            table,
-            [key],
-            source=where,
-            missing=domain.missing_values,
-            at_most=None,
-            words=OF_PERSONS,
-        )
+        whole = as_modelled(domain, given, where)
+        table, _ = repaired(domain, whole)
+        keys = every = _keys_of(whole, key, domain, where=where)
+        if len(table) < len(whole):
+            keys = _keys_of(table, key, domain, where=where)
         encode(domain, table, source=where)
         cells = {
             column.name: cells_of(domain, column, table.columns[column.name])
             for column in domain.columns
         }
-        return cls(cells, keys.keys, table)
+        return cls(cells, keys, table, frozenset(every) - frozenset(keys))
+
+
+def _keys_of(table: TextTable, key: str, domain: Domain, *, where: str) -> tuple[Key, ...]:
+    found = linking_keys(
+        table,
+        [key],
+        source=where,
+        missing=domain.missing_values,
+        at_most=None,
+        words=OF_PERSONS,
+    )
+    return found.keys
 
 
 def cells_of(domain: Domain, column: Column, values: Sequence[str]) -> list[str | None]:
@@ -375,11 +399,18 @@ def _persons(tables: KeyedTables, read: Mapping[str, _Read]) -> dict[Key, int | 
 
 
 def _sequences(
-    child: ChildTable, read: _Read, persons: Mapping[Key, object], *, where: str
+    child: ChildTable,
+    read: _Read,
+    persons: Mapping[Key, object],
+    *,
+    left_out: Collection[Key],
+    where: str,
 ) -> dict[Key, list[int]]:
     """Returns the rows of each person, in their order."""
     found = defaultdict[Key, list[int]](list)
     for row, key in enumerate(read.keys):
+        if key in left_out:
+            continue
         if key not in persons:
             raise DataError(
                 f"{where}, {read.table.unit} {read.table.places[row]}: its {child.key!r} is in no row of the table of "
@@ -435,12 +466,11 @@ class _Rows:
         of = {
             FIRST: (child.constant, firsts),
             BEFORE: (child.changing, before),
-            "": (child.modelled, after),
+            NOW: (child.modelled, after),
         }
         for word, (names, rows) in of.items():
             for name in names:
-                called = ".".join(part for part in (child.name, word, name) if part)
-                columns[called] = self._column(child.name, name, rows)
+                columns[f"{child.name}.{word}.{name}"] = self._column(child.name, name, rows)
         for change in child.changes:
             name = f"{child.name}.{CHANGE}.{change.name}"
             columns[name] = self._changes(child, change, before, after=after)

@@ -215,7 +215,9 @@ def _config_of(run: Path) -> Path:
     """Returns the path of the run's configuration. Raises StoreError."""
     if not (run / _CONFIG).is_file():
         raise StoreError(
-            run, f"has no {_CONFIG}; expected a run's folder, or the study's file with --config"
+            run,
+            f"has no {_CONFIG}; expected a run's folder (of tables with keys that of each view, in views/), or the "
+            "study's file with --config",
         )
     return run / _CONFIG
 

@@ -11,7 +11,7 @@ The folder of an interrupted run goes on with the view that was not finished. Se
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -117,7 +117,7 @@ def keyed_rows(
         raise DataError(
             f"--table {unknown[0]}: there is no such [[table]]; expected {', '.join(tables.names)}"
         )
-    read = {name: table.as_written() for name, table in given.items()}
+    read = {name: _read(tables, name, table) for name, table in given.items()}
     where = {name: table.source.shown for name, table in given.items()}
     if not tables.parent.linked:
         flat = view_tables(tables, read, where=where)
@@ -130,6 +130,21 @@ def keyed_rows(
             for source, rows in parts.items()
         }
     return found, read
+
+
+def _read(tables: KeyedTables, name: str, table: Table) -> TextTable:
+    """Returns a table as it is written; columns that its description does not know are left out if they may be."""
+    text = table.as_written()
+    if not table.ignore_extra:
+        return text
+    domain = tables.domain_of(name)
+    known = {
+        *domain.written_names,
+        *domain.described_names,
+        *domain.ignore,
+        tables.by_name[name].key,
+    }
+    return replace(text, columns={c: cells for c, cells in text.columns.items() if c in known})
 
 
 def _made_of(view: str, given: Mapping[str, Table], rows: TextTable) -> Table:

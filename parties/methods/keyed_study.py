@@ -64,8 +64,8 @@ class KeyedStudy:
     @property
     def unit_text(self) -> str:
         """The unit of privacy in words."""
-        rows = (f"up to {child.rows} rows of {child.name}" for child in self.tables.children)
-        return f"a person with its own row and {and_list(rows)}"
+        rows = (f"up to {child.rows} of {child.name}" for child in self.tables.children)
+        return f"a person with all of its rows, of which {and_list(rows)} count"
 
     @cached_property
     def views(self) -> Mapping[str, View]:

@@ -95,6 +95,28 @@ def test_a_draft_finds_key_parent_order_constants_copies_and_changes() -> None:
     assert KeyedTables.from_list(draft.tables.to_dict()) == draft.tables
 
 
+def test_a_key_is_known_by_its_name_where_other_columns_stand_in_all_tables() -> None:
+    tables = office()
+    stays = tables["stays"]
+    lab = {"day": stays["day"][:40], "value": stays["crp"][:40], "pid": stays["pid"][:40]}
+    assert len(set(stays["day"])) > len(set(stays["pid"]))
+    draft = drafted({"stays": stays, "lab": lab})
+    assert draft.tables.parent.key == "pid"
+
+
+def test_a_copied_column_is_described_as_that_of_the_persons() -> None:
+    """A value of persons without stays alone is in the stays' description: a synthetic one of it may have a stay."""
+    tables = office()
+    never = next(
+        i for i, pid in enumerate(tables["patients"]["pid"]) if pid not in tables["stays"]["pid"]
+    )
+    tables["patients"]["sex"][never] = "x"
+    keyed = drafted(tables).tables
+    (child,) = keyed.children
+    assert child.column("sex") == keyed.domain_of("patients").columns[0]
+    assert "x" in child.column("sex").labels
+
+
 def test_one_table_in_which_a_key_repeats_has_persons_of_its_own() -> None:
     tables = office(most=4)
     tables["stays"].pop("sex")
@@ -109,6 +131,7 @@ def test_one_table_in_which_a_key_repeats_has_persons_of_its_own() -> None:
     ("change", "said"),
     [
         ({"rows": 9}, "expected 1 <= rows <= most"),
+        ({"rows": 1}, "expected most = 1, or rows from 2"),
         ({"order": "ward"}, "expected a column of dates or whole numbers"),
         ({"order": "none"}, "no column 'none'"),
         ({"change": []}, "stands without its change"),
@@ -255,6 +278,69 @@ def test_changes_follow_the_row_before() -> None:
         rows[pid].append(float(weight))
     steps = [b - a for own in rows.values() for a, b in itertools.pairwise(own)]
     assert np.std(steps) < 1.5, "weights change by 0.8 kg, and differ by 12"
+
+
+def test_dates_are_in_order_though_some_are_missing() -> None:
+    """Rows without a date are the last ones of a person, as in the table, with the worst model as well."""
+    tables = office(200)
+    stays = tables["stays"]
+    stays["day"] = ["" if row % 4 == 0 else day for row, day in enumerate(stays["day"])]
+    keyed = drafted(tables).tables
+    assert keyed.children[0].order == "day"
+    persons = draw_persons(keyed, models_of(keyed, tables), 300, seed=3)
+    whose, texts = persons.rows["stays"]
+    days = defaultdict[int, list[str]](list)
+    for person, day in zip(whose.tolist(), texts["day"], strict=True):
+        days[person].append("9999" if day is None else day)
+    assert all(own == sorted(own) for own in days.values())
+    assert len({day for own in days.values() for day in own}) > 20
+
+
+def test_a_table_of_constants_alone_needs_no_view_of_steps() -> None:
+    tables = office()
+    tables["stays"] = {name: tables["stays"][name] for name in ("pid", "sex", "blood")}
+    keyed = drafted(tables).tables
+    assert [view.name for view in views_of(keyed)] == ["patients"]
+    persons = draw_persons(keyed, models_of(keyed, tables), 40, seed=2)
+    whose, texts = persons.rows["stays"]
+    assert max(Counter(whose.tolist()).values()) > 1
+    pairs = set(zip(whose.tolist(), texts["sex"].tolist(), texts["blood"].tolist(), strict=True))
+    assert len(pairs) == len(set(whose.tolist()))
+
+
+def test_a_person_whose_row_contradicts_a_constraint_is_left_out_with_all_rows() -> None:
+    tables = office()
+    parent, child = drafted(tables).tables.to_dict()
+    rule = {"never": "sex = m and born < 1960", "violations": "repair"}
+    keyed = KeyedTables.from_list([parent | {"constraint": [rule]}, child])
+    given = {name: table(columns) for name, columns in tables.items()}
+    rows = view_tables(keyed, given, where={name: name for name in given})
+    of = tables["patients"]
+    gone = {p.lower() for p, s, b in zip(*of.values(), strict=True) if s == "m" and int(b) < 1960}
+    kept = {pid.lower() for pid in of["pid"]} - gone
+    assert gone & {pid.lower() for pid in tables["stays"]["pid"]}
+    assert set(rows["patients"].columns[KEY]) == kept
+    assert set(rows["stays"].columns[KEY]) <= kept
+
+
+def test_columns_may_be_called_as_those_of_views_are() -> None:
+    tables = office()
+    stays = tables["stays"]
+    renamed = {
+        "ward": "number",
+        "note": "before.number",
+        "crp": "change.day",
+        "weight": "first.blood",
+    }
+    tables["stays"] = {renamed.get(name, name): values for name, values in stays.items()}
+    tables["patients"]["number"] = tables["patients"].pop("born")
+    keyed = drafted(tables).tables
+    where = "patients.number < 1970 and stays.number > 1 and stays.first.blood < 80"
+    drawn = persons_where(keyed, models_of(keyed, tables), PersonsWanted(20, where))
+    assert max(map(int, drawn.own["number"])) < 1970
+    whose, texts = drawn.rows["stays"]
+    assert set(texts["number"]) <= {"surgery", "internal", None}
+    assert min(Counter(whose.tolist()).values()) > 1
 
 
 def test_the_same_seed_draws_the_same_persons() -> None:

@@ -9,13 +9,17 @@ import tomli_w
 from click.testing import CliRunner, Result
 
 import syncret
+from mechanisms.errors import DataError
 from mechanisms.keyed.declared import KeyedTables
 from mechanisms.reading import read_text
+from mechanisms.source import TableSource
 from parties.cli.main import cli
 from parties.config import load_config
 from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
+from parties.local.keyed import keyed_rows
 from parties.methods.keyed_study import load_keyed_study, person_epsilon
+from parties.session.owner import Table
 from tests.mechanisms.test_keyed import drafted, office
 
 RUN = {"epsilon": 4.0, "delta": 1e-5, "iterations": 20, "final_iterations": 50}
@@ -127,7 +131,7 @@ def test_a_run_makes_tables_a_report_and_more_persons(tmp_path: Path) -> None:
     path, options = written(tmp_path)
     out = tmp_path / "run"
     said = ran("run", path, *options, "--method", "aim", "--out", out)
-    assert "of a person with its own row and up to" in said
+    assert "of a person with all of its rows, of which up to" in said
     patients, stays = (read_text(out / f"{name}.csv") for name in ("patients", "stays"))
     assert set(stays.columns["pid"]) <= set(patients.columns["pid"])
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
@@ -191,6 +195,19 @@ def test_owners_get_the_rows_of_each_view(tmp_path: Path) -> None:
         assert load_config(out / f"{name}.toml").digest() == config.digest()
         assert stat.S_IMODE((out / f"{name}.csv").stat().st_mode) == 0o600
     assert len(read_text(out / "patients.csv")) == 60
+
+
+def test_unknown_columns_are_ignored_on_demand(tmp_path: Path) -> None:
+    path, options = written(tmp_path)
+    stays = tmp_path / "stays.csv"
+    lines = stays.read_text(encoding="utf-8").splitlines()
+    stays.write_text("".join(f"{line},{'?' if i else 'extra'}\n" for i, line in enumerate(lines)))
+    given = {o.partition("=")[0]: TableSource(o.partition("=")[2]) for o in options[1::2]}
+    study = load_keyed_study(path)
+    with pytest.raises(DataError, match="--ignore-extra"):
+        keyed_rows(study, {name: Table(source, False) for name, source in given.items()})
+    rows, _ = keyed_rows(study, {name: Table(source, True) for name, source in given.items()})
+    assert set(rows) == {"patients", "stays"}
 
 
 def test_a_draft_is_a_configuration(tmp_path: Path) -> None:
