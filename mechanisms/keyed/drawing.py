@@ -183,7 +183,7 @@ class _Drawing:
         first = self._texts(domain, drawn, {name: own[name][of] for name in child.copied})
         parts, current = [(of, first)], first
         for row in range(2, int(numbers.max(initial=0)) + 1):
-            going = numbers[of] >= row
+            going = (numbers[of] >= row) & self._has_later(child, current)
             of = of[going]
             before = {name: texts[going] for name, texts in current.items()}
             mine = np.searchsorted(parts[0][0], of)
@@ -194,6 +194,16 @@ class _Drawing:
                 current = self._next(child, given, before, fixed=fixed, numbers=numbers[of])
             parts.append((of, current))
         return _in_order(parts, child.domain.names)
+
+    def _has_later(self, child: ChildTable, rows: Texts) -> NDArray[np.bool_] | np.bool_:
+        """Returns the rows that others can come after: the least change of the order leads to no end of it."""
+        least = next((each.low for each in child.changes if each.name == child.order), 0)
+        if child.order is None or not least:
+            return np.bool_(True)
+        column = child.column(child.order)
+        ends = [number_in(column, text) for text in rows[child.order]]
+        found = [end is None or nearest_in(column, end + least) == end + least for end in ends]
+        return np.array(found, np.bool_)
 
     def _next(
         self,

@@ -403,3 +403,23 @@ def test_coarse_columns_have_few_cells_and_all_values() -> None:
         assert few.size <= max(8 + 2, column.size if column.kind == "categorical" else 0)
         for text in office(300)["stays"][column.name]:
             assert text == "" or few.code_of(text) is not None
+
+
+def test_a_persons_rows_end_with_the_last_value_of_the_order() -> None:
+    """A panel by quarters 1 to 8, in which no quarter comes twice, however late a person begins."""
+    chance = random.Random(4)
+    rows: Columns = {"pid": [], "quarter": [], "work": []}
+    for number in range(40):
+        start = chance.randint(1, 6)
+        for quarter in range(start, chance.randint(start, 8) + 1):
+            rows["pid"].append(f"P{number:02}")
+            rows["quarter"].append(str(quarter))
+            rows["work"].append(chance.choice("yn"))
+    keyed = drafted({"panel": rows}).tables
+    (child,) = keyed.children
+    assert (child.order, child.changes[0].low) == ("quarter", 1)
+    persons = draw_persons(keyed, models_of(keyed, {"panel": rows}), 200, seed=1)
+    ((_, _, panel),) = keyed_frames(keyed, persons)
+    seen = Counter(zip(panel["pid"], panel["quarter"], strict=True))
+    assert max(seen.values()) == 1
+    assert max(map(int, panel["quarter"])) == 8
