@@ -409,10 +409,10 @@ def test_a_persons_rows_end_with_the_last_value_of_the_order() -> None:
     """A panel by quarters 1 to 8, in which no quarter comes twice, however late a person begins."""
     chance = random.Random(4)
     rows: Columns = {"pid": [], "quarter": [], "work": []}
-    for number in range(40):
+    for number in range(160):
         start = chance.randint(1, 6)
         for quarter in range(start, chance.randint(start, 8) + 1):
-            rows["pid"].append(f"P{number:02}")
+            rows["pid"].append(f"P{number:03}")
             rows["quarter"].append(str(quarter))
             rows["work"].append(chance.choice("yn"))
     keyed = drafted({"panel": rows}).tables
