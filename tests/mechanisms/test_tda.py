@@ -287,6 +287,23 @@ def test_one_row_moves_every_sum_by_no_more_than_its_sensitivity(
         assert answer.max() <= step.high
 
 
+def test_norms_of_the_settings_are_those_of_the_sums() -> None:
+    """Twice the contribution of a row has twice the noise, in real numbers."""
+    layout = Layout.of(DOMAIN, PRIVATE)
+
+    def norms(**changes: float) -> tuple[float, float]:
+        steps = Steps.of(layout, dataclasses.replace(PRIVATE, **changes))  # type: ignore[arg-type]
+        return steps.mixture.norm, steps.moments.norm
+
+    mixture, moments = norms()
+    assert norms(row_norm=2.0) == (pytest.approx(2 * mixture), moments)
+    width = layout.width
+    assert norms(moment_norm=4.0) == (
+        mixture,
+        pytest.approx(moments * math.sqrt((1 + 4 * width) / (1 + width))),
+    )
+
+
 def test_silo_refuses_what_its_settings_do_not_have() -> None:
     layout, (silo, *_) = silos_of(PRIVATE, table(40))
     steps = Steps.of(layout, PRIVATE)
