@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mechanisms.domain import Domain, Moment
 from mechanisms.errors import DomainError
-from mechanisms.moments import UNITS, Form, moment_of, tick_of
+from mechanisms.moments import UNITS, Form, calendar_starts, moment_of, tick_of
 from mechanisms.sampling import public_generator
 
 BORN = Moment("born", "date", "1920-01-01", "2009-12-31", "day", bins=30)
@@ -163,3 +163,14 @@ def test_form_of_a_place_gives_every_time_of_day_back(moment: datetime) -> None:
     form = Form.parse("YYYY-MM-DDTHH:MM:SS.ffffff[Europe/Berlin]")
     assert form is not None
     assert form.read(form.write(moment), "microsecond") == moment
+
+
+@pytest.mark.parametrize("unit", ["year", "day"])
+def test_fine_cells_far_from_today_are_centuries(unit: str) -> None:
+    low, high = tick_of(datetime(1, 1, 1), unit), tick_of(datetime(9999, 12, 31), unit)
+    starts = {moment_of(start, unit) for start in calendar_starts(unit, low, high, 400)}
+    # The first unit marks a missing date, and is a cell of its own.
+    apart = {moment_of(low + 1, unit)}
+    far = {start for start in starts if start.year < 1700 or 3001 < start.year < 9999}
+    years = (*range(1, 1700, 100), *range(3101, 9999, 100))
+    assert far - apart == {datetime(year, 1, 1) for year in years}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mechanisms.recognising import NumberReading, read_numbers
+from mechanisms.recognising import LIKELY_TIMES, NumberReading, read_numbers
 
 SCALES = {
     3: "k K thousand Tsd tsd Tsd. mil mila tys tis тыс тыс. 千 천",
@@ -46,3 +46,9 @@ def test_numbers_without_more_than_59_hundredths_are_times_of_day() -> None:
     times = [f"{minute // 60}.{minute % 60:02}" for minute in range(0, 24 * 60, 7)]
     assert read(*times).form == "%-H.%M"
     assert read(*times, "7.60").form != "%-H.%M"
+
+
+def test_whole_numbers_that_may_be_times_of_day_are_asked_about_up_to_24_00() -> None:
+    times = ["2400", *(f"{hour}59" for hour in range(1, LIKELY_TIMES))]
+    assert "it may be times of day" in read(*times).question
+    assert read(*times[1:]).question == read(*times[1:], "2460").question == ""

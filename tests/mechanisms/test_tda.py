@@ -373,6 +373,7 @@ def test_sent_values_are_those_of_a_run() -> None:
     [
         ({"privacy": "none"}, "rho"),
         ({"rho": 0.0}, "rho"),
+        ({"rho": math.inf}, "rho"),
         ({"components": 0}, "components"),
         ({"mixture_share": 0.9, "frequency_share": 0.1}, "share"),
         ({"order": "size"}, "order"),
