@@ -1,5 +1,6 @@
 """Dates and times: forms, units, time zones, and columns of them."""
 
+from dataclasses import replace
 from datetime import date, datetime
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from mechanisms.domain import Domain, Moment
 from mechanisms.errors import DomainError
 from mechanisms.moments import UNITS, Form, calendar_starts, moment_of, tick_of
+from mechanisms.private_bins import PrivateBins
 from mechanisms.sampling import public_generator
+from mechanisms.scale_free import moment_bounds
 
 BORN = Moment("born", "date", "1920-01-01", "2009-12-31", "day", bins=30)
 VISIT = Moment(
@@ -104,6 +107,19 @@ def test_moment_columns_have_sizes_labels_and_words() -> None:
     assert "a datetime from 2024-01-01T00:00:00" in VISIT.allowed
     months = Moment("m", "date", "2023-11", "2024-02", "month", form="YYYY-MM", atoms=("9999-12",))
     assert months.labels == ("2023-11", "2023-12", "2024-01", "2024-02", "= 9999-12")
+
+
+def test_first_cell_without_a_bound_is_labelled_by_its_end() -> None:
+    bounds = moment_bounds(BORN.shape, BORN.kind, BORN.unit)
+    assert bounds is not None
+    low, high = bounds
+    free = replace(BORN, low=low, high=high, private=PrivateBins(coarse=8))
+    known = replace(BORN, private=PrivateBins(coarse=8))
+    assert free.labels[0].startswith("up to ")
+    assert (free.labels[1], known.labels[0]) == (
+        free.labels[1].removeprefix("up to "),
+        "1920-01-01",
+    )
 
 
 def test_moment_columns_come_back_from_their_tables() -> None:
