@@ -518,22 +518,25 @@ def test_console_command_prints_an_address_opens_it_and_ends_on_ctrl_c(
         [AdminListener(listen_unix(tmp_path / SOCKET_NAME))],
     ):
         command = ["console", str(tmp_path), "--json", "--open", "--port", str(port)]
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-m", "parties", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
-        assert process.stdout is not None
-        shown = json.loads(process.stdout.readline())["address"]
-        address = urlsplit(shown)
-        assert (address.hostname, address.port) == ("127.0.0.1", port)
-        until(lambda: opened.exists() and opened.read_text() == shown, "a browser that is told")
-        connection = http.client.HTTPConnection(address.netloc, timeout=10)
-        connection.request("GET", f"{address.path}?{address.query}")
-        assert connection.getresponse().status == 303
-        connection.close()
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        output, said = process.communicate(timeout=20)
-        assert (process.returncode, output, said) == (0, "", "")
+        ) as process:
+            try:
+                assert process.stdout is not None
+                shown = json.loads(process.stdout.readline())["address"]
+                address = urlsplit(shown)
+                assert (address.hostname, address.port) == ("127.0.0.1", port)
+                until(lambda: opened.exists() and opened.read_text() == shown, "a told browser")
+                connection = http.client.HTTPConnection(address.netloc, timeout=10)
+                connection.request("GET", f"{address.path}?{address.query}")
+                assert connection.getresponse().status == 303
+                connection.close()
+                time.sleep(0.1)
+                process.send_signal(signal.SIGINT)
+                output, said = process.communicate(timeout=20)
+                assert (process.returncode, output, said) == (0, "", "")
+            finally:
+                process.kill()
