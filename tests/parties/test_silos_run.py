@@ -82,6 +82,12 @@ async def test_run_has_noisy_sums_and_sends_what_the_formula_says(
     assert all(isinstance(silo, ParticipantReport) and silo.finished for silo in silos)
     assert {(tmp_path / name / "result").read_bytes() for name in NAMES} == {b"result"}
     assert silos[0].rho_spent == pytest.approx(result["rho_total"], rel=1e-9)
+    lines = (tmp_path / "server" / "transcript.jsonl").read_text().splitlines()
+    steps = [record for line in lines if (record := json.loads(line))["kind"] == "step"]
+    for name, cost in result["steps"].items():
+        for item in ("sent", "received", "messages"):
+            assert cost[item] == sum(step[item] for step in steps if step["step"] == name)
+    assert sum(cost["messages"] for cost in result["steps"].values()) > 0
 
 
 async def test_run_without_noise_has_exact_sums_which_are_written_nowhere_but_in_its_result(
