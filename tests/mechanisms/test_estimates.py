@@ -246,6 +246,17 @@ def test_what_was_not_measured_counts_twice_in_levels_and_more_in_contrasts() ->
         assert (math.log(high / value) if ratio else high - value) == pytest.approx(half, rel=1e-4)
 
 
+def test_number_of_rows_is_known_by_the_sums_of_single_columns() -> None:
+    """The sum of 4 counts with deviation 2 has deviation 4; two columns alike are as good as one, at least."""
+    single, other = MarginalError(2.0, 0.1, 4), MarginalError(4.0, 0.1, 9)
+    pair = MarginalError(1.0, 0.1, 36)
+    alike = Knowledge(1000, {("a",): single, ("b",): single, ("a", "b"): pair})
+    assert alike.rows_deviation == pytest.approx(4.0)
+    both = Knowledge(1000, {("a",): single, ("b",): other})
+    assert both.rows_deviation == pytest.approx(((1 / 16 + 1 / 144) / 2) ** -0.5)
+    assert Knowledge(1000, {("a", "b"): pair}).rows_deviation == 0.0
+
+
 def test_joined_deviation_is_the_root_mean_square_of_errors_whose_mean_is_known() -> None:
     """Likely errors are of 95 in 100, and of absolute values; a deviation is of normal errors' squares."""
     normal = np.array([NormalDist().inv_cdf((i + 0.5) / 10_000) for i in range(10_000)])
