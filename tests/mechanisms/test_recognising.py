@@ -52,3 +52,13 @@ def test_whole_numbers_that_may_be_times_of_day_are_asked_about_up_to_24_00() ->
     times = ["2400", *(f"{hour}59" for hour in range(1, LIKELY_TIMES))]
     assert "it may be times of day" in read(*times).question
     assert read(*times[1:]).question == read(*times[1:], "2460").question == ""
+
+
+def test_four_digits_are_times_of_day_where_they_are_neither_days_nor_months() -> None:
+    def form(hours: int, minutes: int) -> str:
+        pairs = [(h, m) for h in range(1, hours) for m in range(1, minutes)]
+        found = read_numbers({f"{h:02}{m:02}": 1 for h, m in pairs})
+        return "" if found is None else found.form
+
+    assert form(24, 60) == "%H%M"
+    assert "" == form(24, 32) == form(13, 60)

@@ -395,6 +395,9 @@ def test_steps_refuse_a_budget_whose_noise_cannot_be_sampled() -> None:
         Steps.of(Layout.of(DOMAIN, settings), settings)
 
 
+MODEL = finished(EXACT, table(200))[0].model.to_json()
+
+
 @pytest.mark.parametrize(
     ("part", "value"),
     [
@@ -417,4 +420,13 @@ def test_model_refuses_what_is_damaged(part: str, value: object) -> None:
         TdaModel.from_json("[" * 100_000)
 
 
-MODEL = finished(EXACT, table(200))[0].model.to_json()
+def test_model_refuses_parts_of_other_columns() -> None:
+    model = TdaModel.from_json(MODEL)
+    components = model.layout.components
+    for part, value in (
+        ("mixture", initial(Prior.of(components), 1, components)),
+        ("shares", model.shares[1:]),
+        ("covariance", model.covariance[1:, 1:]),
+    ):
+        with pytest.raises(ValueError, match=f"a {part}|{part} for other columns"):
+            dataclasses.replace(model, **{part: value})  # type: ignore[arg-type]
