@@ -745,8 +745,11 @@ def _sizes(behind: Sequence[str]) -> list[Scale]:
     if len(behind) < 2 or min(places) < 0 or len(set(places)) < len(places):
         return []
     words = sorted(zip(behind, places, strict=True), key=lambda each: each[1])
-    # KiB is 1,024 bytes, and nothing else.
-    bases = ((10, True),) if any("i" in text for text in behind) else ((3, False), (10, True))
+    # KiB is 1,024 bytes, and nothing else; Mio is a million where no other word is of bytes.
+    binary = any("i" in text for text in behind)
+    if binary and all(text.strip() in ("", *_SCALES) for text in behind):
+        return []
+    bases = ((10, True),) if binary else ((3, False), (10, True))
     return [
         Scale(tuple((word, power * place) for word, place in words), binary=binary)
         for power, binary in bases

@@ -153,7 +153,7 @@ class _Way:
         except (TimeoutError, OSError, ValueError) as error:
             if is_unknown_sni(error):
                 return Finding("study", False, explain_tls_error(error, pinned.name) or "", _LATER)
-            reason = explain_tls_error(error, pinned.name) or network_reason(error)
+            reason = self._tls_reason(error, pinned)
             return Finding("TLS", False, f"no handshake: {reason}", self._inspected())
         if key_hash(certificate) == pinned.key:
             return Finding("TLS", True, f"the pinned key of {pinned.name}")
@@ -162,6 +162,11 @@ class _Way:
             f"by {_named(certificate.issuer)}"
         )
         return Finding("TLS", False, text, self._inspected())
+
+    def _tls_reason(self, error: Exception, pinned: PinnedKey) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self.limit_s:g} s"
+        return explain_tls_error(error, pinned.name) or network_reason(error)
 
     def _inspected(self) -> str:
         return (
@@ -188,7 +193,7 @@ class _Way:
                 return [
                     Finding("study", False, explain_tls_error(error, pinned.name) or "", _LATER)
                 ]
-            reason = explain_tls_error(error, pinned.name) or network_reason(error)
+            reason = self._tls_reason(error, pinned)
             return [
                 Finding("TLS", False, reason, "Ask the coordinator which certificate is yours.")
             ]

@@ -28,7 +28,15 @@ from mechanisms.accounting import (
     rho,
     rho_from_epsilon_delta,
 )
-from mechanisms.composition import _gaussian, delta_of, epsilon_of, largest_budget, of_group
+from mechanisms.composition import (
+    _TRIMMED,
+    _gaussian,
+    _trim,
+    delta_of,
+    epsilon_of,
+    largest_budget,
+    of_group,
+)
 from mechanisms.events import NoiseKind
 from tests.mechanisms.privacy_loss import (
     Distribution,
@@ -309,3 +317,16 @@ def test_composition_refuses_numbers_out_of_range() -> None:
         epsilon_of([GaussianEvent(1.0)], 1.0)
     with pytest.raises(ValueError, match="statistical distance"):
         largest_budget(1.0, 1e-5, PLANS[0][1], distance=1e-5)
+
+
+def test_trim_keeps_the_probability_and_as_few_losses_as_it_may() -> None:
+    """Low losses move up, which only adds to delta; of high ones the probability is told."""
+    small, large = _TRIMMED // 4, 9 * _TRIMMED
+    assert _trim([small, large]) == ([small + large], 1, 0)
+    assert _trim([large, small]) == ([large], 0, small)
+    assert _trim([small, small, large, 0, large, small]) == (
+        [large + 2 * small, 0, large],
+        2,
+        small,
+    )
+    assert _trim([small]) == ([small], 0, 0)

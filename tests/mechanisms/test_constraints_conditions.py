@@ -95,3 +95,17 @@ def test_codes_of_given_rows_are_of_the_modelled_columns() -> None:
 
 
 COLUMN_NAMES = tuple(str(each["name"]) for each in COLUMNS)
+
+
+def test_given_values_are_written_as_tables_have_them() -> None:
+    columns = [
+        column("age", low=0, high=9, missing=True),
+        column("sex", "categorical", categories=["f", "m"], missing=True),
+    ]
+    domain = Domain.from_dict({"column": columns, "missing": {"values": ["NA", "?"]}})
+    table = TextTable({"age": ["?", "07", ""], "sex": ["m", "?", "NA"]}, range(2, 5))
+    texts = read_given(domain, table, "t.csv").texts
+    assert {name: values.tolist() for name, values in texts.items()} == {
+        "age": ["NA", "7", None],
+        "sex": ["m", "NA", "NA"],
+    }

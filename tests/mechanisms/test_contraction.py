@@ -45,6 +45,14 @@ def test_no_table_is_as_large_as_a_clique_of_many_pairs() -> None:
     assert tree._contraction.products <= 2 * math.prod(clique)
 
 
+def test_small_tables_are_multiplied_before_large_ones() -> None:
+    """By the costs of products; in another order it takes 7,650 of them."""
+    domain = domain_of(10, 50, 3, 50, 2)
+    places = ((0, 1), (1, 3), (3, 4), (1, 4), (2, 3))
+    pairs = [(domain.names[a], domain.names[b]) for a, b in places]
+    assert JunctionTree(domain, pairs)._contraction.products == 5250
+
+
 @pytest.mark.parametrize("hub", [True, False])
 def test_a_hub_and_a_chain_of_many_columns_take_a_step_or_two_a_table(hub: bool) -> None:
     """Pairs of one hub are alike once summed; a chain of cliques is deeper than Python's stack."""

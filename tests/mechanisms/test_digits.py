@@ -58,6 +58,11 @@ def test_place_of_text_rounds_every_double_once(number: float, digits: int) -> N
     assert place_of_text("none", 340, digits) is None
 
 
+def test_place_of_text_does_not_round_to_decimals_before_digits() -> None:
+    """12354.6 would be 12355 and then 12360."""
+    assert place_of_text("12354.6", 0, 4) == place_of(12350, 4) != place_of(12360, 4)
+
+
 COLUMN = Real("x", -1e-6, 1e30, atoms=(0.0, 5e-324), decimals=330, digits=3)
 
 

@@ -413,3 +413,13 @@ def test_bounds_of_positive_values_are_positive(values: list[int], shift: int) -
     assert 0 < min((found.low, *found.atoms)) <= min(rows)
     wide = dict.fromkeys(range(1, 401), 5)
     assert (shape_of(wide).low, shape_of(wide, zero=True).low) == (1, 0)
+
+
+@pytest.mark.parametrize("mark", [-99, -999, -9999, 99, 999, 9999, 99999, 2**31 - 1, -(2**31)])
+def test_value_that_stands_for_missing_ones_has_a_cell_where_another_has_none(mark: int) -> None:
+    """A tenth of the range away from the others, or below zero where they are not."""
+    far = abs(mark)
+    inwards = np.random.default_rng(1).integers(0, (10 if mark < 0 else 0.9) * far, 5000).tolist()
+    other = mark + (1 if mark < 0 else -1)
+    assert mark in shape_of(Counter([*inwards, *[mark] * 5])).atoms
+    assert other not in shape_of(Counter([*inwards, *[other] * 5])).atoms

@@ -269,6 +269,16 @@ def test_implied_columns_are_written_but_not_modelled() -> None:
     }
 
 
+def test_implied_column_of_numbers_has_an_entry_for_each_number_atom_and_mark() -> None:
+    number = Integer("n", 1, 3, atoms=(99,), marks=("none",))
+    values = tuple((text, text[:1]) for text in ("1", "2", "3", "99", "none"))
+    assert Domain((number,), implied=(Implied("r", "n", values, 1),)).written_names == ("n", "r")
+    for place, (absent, _) in enumerate(values):
+        fewer = (*values[:place], *values[place + 1 :])
+        with pytest.raises(DomainError, match=f"has no entry for '{absent}' of 'n'"):
+            Domain((number,), implied=(Implied("r", "n", fewer, 1),))
+
+
 @pytest.mark.parametrize(
     ("build", "says"),
     [

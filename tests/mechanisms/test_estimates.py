@@ -246,6 +246,30 @@ def test_what_was_not_measured_counts_twice_in_levels_and_more_in_contrasts() ->
         assert (math.log(high / value) if ratio else high - value) == pytest.approx(half, rel=1e-4)
 
 
+def test_number_of_rows_is_known_by_the_sums_of_single_columns() -> None:
+    """The sum of 4 counts with deviation 2 has deviation 4; two columns alike are as good as one, at least."""
+    single, other = MarginalError(2.0, 0.1, 4), MarginalError(4.0, 0.1, 9)
+    pair = MarginalError(1.0, 0.1, 36)
+    alike = Knowledge(1000, {("a",): single, ("b",): single, ("a", "b"): pair})
+    assert alike.rows_deviation == pytest.approx(4.0)
+    both = Knowledge(1000, {("a",): single, ("b",): other})
+    assert both.rows_deviation == pytest.approx(((1 / 16 + 1 / 144) / 2) ** -0.5)
+    assert Knowledge(1000, {("a", "b"): pair}).rows_deviation == 0.0
+
+
+def test_joined_deviation_is_the_root_mean_square_of_errors_whose_mean_is_known() -> None:
+    """Likely errors are of 95 in 100, and of absolute values; a deviation is of normal errors' squares."""
+    normal = np.array([NormalDist().inv_cdf((i + 0.5) / 10_000) for i in range(10_000)])
+    shares, influence = np.full((4, 5), 1 / 20), np.zeros((4, 5))
+    influence[0, 0] = 1.0
+    knowledge = Knowledge(1000, {("a", "b"): MarginalError(None, 0.1, 20)})
+    found = deviation_of(influence, shares, ("a", "b"), knowledge=knowledge, cliques=(("a", "b"),))
+    mean = 0.1 / NormalDist().inv_cdf(0.975)
+    relative = mean * math.sqrt((normal**2).mean()) / np.abs(normal).mean()
+    assert (found.noise, found.basis) == (0.0, JOINED)
+    assert found.joined == pytest.approx(relative * math.sqrt(0.05 * 0.95), rel=1e-3)
+
+
 def test_a_wider_interval_stands_on_a_joined_basis_or_a_guess() -> None:
     measured = answer("mean(age) where sex = F")
     joined = answer("mean(age) where sex = F", known(unmeasured=(("age", "sex"),), likely=0.2))

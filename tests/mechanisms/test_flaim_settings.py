@@ -207,3 +207,14 @@ def test_rounds_are_counted_from_one_and_end_with_the_last() -> None:
     assert [pairs.round_text(n) for n in (0, 2)] == ["round 1 of 2", "round 2 of 2"]
     assert naive.round_text(0) == "single columns before round 1 of 2"
     assert [naive.round_text(n) for n in (1, 2)] == ["round 1 of 2", "round 2 of 2"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "iterations", "found"),
+    [("pairs", 100, 25), ("pairs", 3, 1), ("private", 100, 100), ("naivebayes", 100, 0)],
+)
+def test_model_of_a_round_has_as_many_iterations_as_its_choice_needs(
+    variant: str, iterations: int, found: int
+) -> None:
+    settings = FlaimSettings.preset(variant, rho=RHO, iterations=iterations)
+    assert settings.round_iterations == found

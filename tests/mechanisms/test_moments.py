@@ -1,5 +1,6 @@
 """Dates and times: forms, units, time zones, and columns of them."""
 
+from dataclasses import replace
 from datetime import date, datetime
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from mechanisms.domain import Domain, Moment
 from mechanisms.errors import DomainError
-from mechanisms.moments import UNITS, Form, moment_of, tick_of
+from mechanisms.moments import UNITS, Form, calendar_starts, moment_of, tick_of
+from mechanisms.private_bins import PrivateBins
 from mechanisms.sampling import public_generator
+from mechanisms.scale_free import moment_bounds
 
 BORN = Moment("born", "date", "1920-01-01", "2009-12-31", "day", bins=30)
 VISIT = Moment(
@@ -106,6 +109,19 @@ def test_moment_columns_have_sizes_labels_and_words() -> None:
     assert months.labels == ("2023-11", "2023-12", "2024-01", "2024-02", "= 9999-12")
 
 
+def test_first_cell_without_a_bound_is_labelled_by_its_end() -> None:
+    bounds = moment_bounds(BORN.shape, BORN.kind, BORN.unit)
+    assert bounds is not None
+    low, high = bounds
+    free = replace(BORN, low=low, high=high, private=PrivateBins(coarse=8))
+    known = replace(BORN, private=PrivateBins(coarse=8))
+    assert free.labels[0].startswith("up to ")
+    assert (free.labels[1], known.labels[0]) == (
+        free.labels[1].removeprefix("up to "),
+        "1920-01-01",
+    )
+
+
 def test_moment_columns_come_back_from_their_tables() -> None:
     atoms = Moment("a", "date", "2020-01-01", "2020-12-31", "week", atoms=("9999-12-31",))
     edges = ("2020-01-01T00:00:00Z", "2020-06-01T00:00:00Z", "2020-07-01T00:00:00Z")
@@ -163,3 +179,14 @@ def test_form_of_a_place_gives_every_time_of_day_back(moment: datetime) -> None:
     form = Form.parse("YYYY-MM-DDTHH:MM:SS.ffffff[Europe/Berlin]")
     assert form is not None
     assert form.read(form.write(moment), "microsecond") == moment
+
+
+@pytest.mark.parametrize("unit", ["year", "day"])
+def test_fine_cells_far_from_today_are_centuries(unit: str) -> None:
+    low, high = tick_of(datetime(1, 1, 1), unit), tick_of(datetime(9999, 12, 31), unit)
+    starts = {moment_of(start, unit) for start in calendar_starts(unit, low, high, 400)}
+    # The first unit marks a missing date, and is a cell of its own.
+    apart = {moment_of(low + 1, unit)}
+    far = {start for start in starts if start.year < 1700 or 3001 < start.year < 9999}
+    years = (*range(1, 1700, 100), *range(3101, 9999, 100))
+    assert far - apart == {datetime(year, 1, 1) for year in years}

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.sampling import NOISE_BITS, gaussian_noise, public_generator, random_uint64
+from mechanisms.sampling import (
+    NOISE_BITS,
+    gaussian_noise,
+    public_generator,
+    random_uint64,
+    uniform_below,
+)
 from tests.mechanisms.tables import random_stream
 
 SAMPLES = 200_000
@@ -71,3 +77,15 @@ def test_gaussian_noise_is_finite_when_bits_are_extreme(byte: bytes) -> None:
 def test_gaussian_noise_refuses_useless_deviations(sigma: float) -> None:
     with pytest.raises(ValueError, match="sigma"):
         gaussian_noise(random_stream(5), sigma, 2)
+
+
+def test_uniform_below_takes_every_bound_of_a_signed_number_and_no_other() -> None:
+    source = random_stream(6)
+    for bound in (1, 5, 2**63):
+        drawn = uniform_below(source, bound, 100)
+        assert (drawn >= 0).all()
+        assert max(map(int, drawn)) < bound
+    assert set(uniform_below(source, 5, 100)) == set(range(5))
+    for bound in (0, 2**63 + 1):
+        with pytest.raises(ValueError, match=f"bound = {bound}; expected 1 to"):
+            uniform_below(source, bound, 1)

@@ -213,6 +213,16 @@ def test_annealed_plan_without_settling_is_the_fixed_one(each: int, rounds: int)
     assert exact_cost(plan) == pytest.approx(BUDGET, rel=1e-12)
 
 
+@pytest.mark.parametrize("division", [*DIVISIONS[1:3], {"tree_rounds": 4, "tree_share": 0.25}])
+def test_annealed_plan_divides_evenly_what_round_0_and_a_tree_leave(
+    division: dict[str, float],
+) -> None:
+    plan = AnnealedPlan(BUDGET, 5, **division)  # type: ignore[arg-type]
+    further = play(plan, [False])[int(division.get("tree_rounds", 0)) :]
+    assert plan.rounds == 5 * CENTRAL_ROUNDS
+    assert further[-1] == pytest.approx(further[0], rel=1e-6)
+
+
 def test_annealed_plan_halves_sigma_and_doubles_epsilon_when_settled() -> None:
     plan = AnnealedPlan(BUDGET, 5, selection_slack=2.0**-17)
     (s, e), *further = play(plan, [True, False, True])

@@ -77,6 +77,21 @@ def test_schema_draft_leaves_texts_without_values_to_be_listed() -> None:
     assert "READ FROM THE DATA" not in text
 
 
+@pytest.mark.parametrize("known", [(), ("minimum",), ("maximum",), ("minimum", "maximum")])
+def test_schema_draft_bounds_dates_where_the_schema_has_both_bounds(
+    known: tuple[str, ...],
+) -> None:
+    bounds = {"minimum": "2020-01-01", "maximum": "2021-01-01"}
+    constraints = {key: bounds[key] for key in known}
+    fields = [{"name": "seen", "type": "date", "constraints": constraints}]
+    column = schema_draft({"fields": fields}, "s").domain.columns[0]
+    assert isinstance(column, Moment)
+    assert column.private is not None
+    both = len(known) == 2
+    assert column.private.free is not both
+    assert ((column.low, column.high) == tuple(bounds.values())) is both
+
+
 def test_schema_draft_is_a_configuration() -> None:
     text, draft = schema_draft_text(SCHEMA, "code book")
     document = tomllib.loads(text)

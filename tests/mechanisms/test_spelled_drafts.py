@@ -191,6 +191,25 @@ def test_noise_of_binary_fractions_is_no_decimal() -> None:
     assert column.decimals == 4
 
 
+@pytest.mark.parametrize("rare", [[], ["1.25", "3.75"]])
+def test_zeros_behind_the_decimals_that_numbers_need_come_back(rare: list[str]) -> None:
+    """Of 4,000 rows two need one decimal more than all others."""
+    values = [f"{halves % 80 / 2:.2f}" for halves in range(4000 - len(rare))]
+    column = drafted(x=[*values, *rare]).domain.columns[0]
+    assert isinstance(column, Real)
+    assert (column.decimals, column.form) == (1, "0.00")
+
+
+@pytest.mark.parametrize(("largest", "decimals"), [(1e12, 0), (1.0, 5)])
+def test_numbers_with_a_power_of_ten_have_the_decimals_of_the_smallest(
+    largest: float, decimals: int
+) -> None:
+    numbers = np.random.default_rng(1).uniform(-4, 0, ROWS)
+    column = drafted(x=[f"{largest * 10**power:.1e}" for power in numbers]).domain.columns[0]
+    assert isinstance(column, Real)
+    assert (column.decimals, column.digits) == (decimals, 2)
+
+
 def test_offsets_of_no_one_place_are_told() -> None:
     values = [f"{day} 00:00:00+0{i % 3}:00" for i, day in enumerate(days())]
     (question,) = drafted(x=values).questions

@@ -277,6 +277,18 @@ def test_descriptions_are_in_the_file_the_digest_and_the_schema() -> None:
     assert said.only(("systolic", "diastolic", "age")).splits == (PRESSURE,)
 
 
+def test_a_word_between_answers_separates_them_with_its_blanks_alone() -> None:
+    answers = ("brandy", "rum")
+    columns = [Categorical(part_of("drinks", answer), (NO, YES)) for answer in answers]
+    split = SplitColumn("drinks", separator=" and ", answers=answers)
+    domain = Domain(tuple(columns), ("NA",), splits=(split,))
+    (of_domain,) = domain.splits
+    assert of_domain.split("brandy and rum", ("NA",)) == (YES, YES)
+    assert of_domain.split("brandy", ("NA",)) == (YES, NO)
+    # A sign separates with any blanks around it.
+    assert replace(split, separator=" & ").split("brandy&  rum", ("NA",)) == (YES, YES)
+
+
 # Drafts
 
 

@@ -287,6 +287,23 @@ def test_one_row_moves_every_sum_by_no_more_than_its_sensitivity(
         assert answer.max() <= step.high
 
 
+def test_norms_of_the_settings_are_those_of_the_sums() -> None:
+    """Twice the contribution of a row has twice the noise, in real numbers."""
+    layout = Layout.of(DOMAIN, PRIVATE)
+
+    def norms(**changes: float) -> tuple[float, float]:
+        steps = Steps.of(layout, dataclasses.replace(PRIVATE, **changes))  # type: ignore[arg-type]
+        return steps.mixture.norm, steps.moments.norm
+
+    mixture, moments = norms()
+    assert norms(row_norm=2.0) == (pytest.approx(2 * mixture), moments)
+    width = layout.width
+    assert norms(moment_norm=4.0) == (
+        mixture,
+        pytest.approx(moments * math.sqrt((1 + 4 * width) / (1 + width))),
+    )
+
+
 def test_silo_refuses_what_its_settings_do_not_have() -> None:
     layout, (silo, *_) = silos_of(PRIVATE, table(40))
     steps = Steps.of(layout, PRIVATE)
@@ -356,6 +373,7 @@ def test_sent_values_are_those_of_a_run() -> None:
     [
         ({"privacy": "none"}, "rho"),
         ({"rho": 0.0}, "rho"),
+        ({"rho": math.inf}, "rho"),
         ({"components": 0}, "components"),
         ({"mixture_share": 0.9, "frequency_share": 0.1}, "share"),
         ({"order": "size"}, "order"),
@@ -375,6 +393,9 @@ def test_steps_refuse_a_budget_whose_noise_cannot_be_sampled() -> None:
     settings = TdaSettings.private(1e-13)
     with pytest.raises(ValueError, match="larger budget"):
         Steps.of(Layout.of(DOMAIN, settings), settings)
+
+
+MODEL = finished(EXACT, table(200))[0].model.to_json()
 
 
 @pytest.mark.parametrize(
@@ -399,4 +420,13 @@ def test_model_refuses_what_is_damaged(part: str, value: object) -> None:
         TdaModel.from_json("[" * 100_000)
 
 
-MODEL = finished(EXACT, table(200))[0].model.to_json()
+def test_model_refuses_parts_of_other_columns() -> None:
+    model = TdaModel.from_json(MODEL)
+    components = model.layout.components
+    for part, value in (
+        ("mixture", initial(Prior.of(components), 1, components)),
+        ("shares", model.shares[1:]),
+        ("covariance", model.covariance[1:, 1:]),
+    ):
+        with pytest.raises(ValueError, match=f"a {part}|{part} for other columns"):
+            dataclasses.replace(model, **{part: value})  # type: ignore[arg-type]

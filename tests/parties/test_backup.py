@@ -346,6 +346,30 @@ def test_commands_copy_and_restore_by_key_and_by_passphrase(
         assert contents(tmp_path / f"again-{name}") == contents(folder)
 
 
+def test_commands_copy_and_restore_keys_and_register_where_they_are_asked_to(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encrypted_file, "_SCRYPT", {"n": 1 << 4, "r": 8, "p": 1})
+    (tmp_path / "words").write_text("correct horse battery\n")
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "tls" / "own.key").write_text("key")
+    register = register_in(tmp_path)
+    ReleaseRegistry(register)
+    opens = ("--passphrase-file", tmp_path / "words")
+    status, output = called(
+        *("backup", folder, "--to", tmp_path / "copy", *opens),
+        *("--keys", tmp_path / "tls", "--register", register),
+    )
+    assert (status, "the release registry: in it" in output) == (0, True), output
+    status, output = called(
+        *("restore", tmp_path / "copy", "--to", tmp_path / "again", *opens),
+        *("--keys", tmp_path / "again-tls", "--register", tmp_path / "again-register"),
+    )
+    assert status == 0, output
+    assert (tmp_path / "again-tls" / "own.key").read_text() == "key"
+    assert (tmp_path / "again-register").exists()
+
+
 def test_backup_and_list_name_every_private_key_and_what_else_is_in_it(tmp_path: Path) -> None:
     """Of a service's folder: keys are recognised here by their content, and there by their names."""
     (tmp_path / "services").mkdir()

@@ -310,6 +310,20 @@ def test_two_copies_of_a_participants_folder_do_not_both_answer(
     assert account.budget.answered(release.config, "ledger") == answers + 2
 
 
+def test_end_drops_what_another_process_of_the_participant_has_intended(tmp_path: Path) -> None:
+    release = Release("c1" * 32, "trial", "flaim", 0.1, 1.0, 1e-5)
+    account = BudgetAccount(
+        OwnerBudget(tmp_path / "budget.sqlite"), TableIdentity("stays"), release
+    )
+    for killed in (True, False):
+        charge = ParticipantCharge(account, "ledger")
+        charge.intend()
+        assert [each.config for each in account.budget.intended()] == [release.config]
+        ending = ParticipantCharge(account, "ledger") if killed else charge
+        assert ending.end(support.make_config(), OWNER, None) is None
+        assert account.budget.intended() == []
+
+
 # Studies of DistAIM without a process
 
 

@@ -400,8 +400,11 @@ def wait_until_all_listen(config: Path) -> None:
 def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
     hosts = {name: config.parent.parent for name, config in small_hosts(tmp_path).items()}
     study = "study/small.toml"
+    register = ("--register", "register.sqlite")
     servers = [
-        syncret("serve", "study", study, "--pid", str(pid), "--dir", "run", cwd=hosts[name])
+        syncret(
+            "serve", "study", study, "--pid", str(pid), "--dir", "run", *register, cwd=hosts[name]
+        )
         for pid, name in enumerate(SERVERS)
     ]
     rows = (tmp_path / "small.csv").read_text().splitlines()
@@ -438,6 +441,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
             server.kill()
     assert [server.returncode for server in servers] == [0, 0, 0], ends
     lead, other = hosts["alpha"] / "run", hosts["beta"] / "run"
+    assert (hosts["beta"] / "register.sqlite").exists()
     report = json.loads((lead / "report.json").read_text())
     assert report["parameters"]["clients"] == 3
     upload = 4 * 56 + 144 + 3 * 1136
@@ -587,6 +591,19 @@ def test_domain_reads_what_spreadsheets_write_and_can_be_told(tmp_path: Path) ->
     assert (
         run_command_line(cli, ["data", "draft", str(table), "--encoding", "utf-8"]) == Status.DATA
     )
+
+
+def test_draft_reads_values_from_the_line_it_is_told_and_lists_all_columns(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    rows = "".join(f"{i % 3},P{i:05d},{i % 5}\n" for i in range(60))
+    table.write_text(f"a,number,b\nhow many?,which?,how old?\n{rows}")
+    config = load_config(drafted(table, "--values-line", "3"))
+    assert config.domain.names == ("a", "b")
+    assert config.domain.format.columns == ()
+    assert {column.kind for column in config.domain.columns} == {"integer"}
+    (tmp_path / "t-draft.toml").unlink()
+    listed = load_config(drafted(table, "--values-line", "3", "--all-columns"))
+    assert listed.domain.format.columns == ("a", "number", "b")
 
 
 def test_domain_says_beside_the_draft_what_is_not_in_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
+from parties.local.children import free_ports
 from parties.observability.events import Progress
 from parties.observability.status import (
     BudgetUse,
@@ -34,6 +36,7 @@ from parties.service.console.view import bytes_in_words, duration, page_values
 from parties.service.run_api import CommandHandlers, run_application
 from tests.browser import browser, needs_browser, playwright
 from tests.parties.support import make_config
+from tests.until import until
 
 __all__ = ["browser"]
 EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>&quot;\''
@@ -501,26 +504,39 @@ def test_page_says_when_its_server_is_gone(browser: playwright.Browser, tmp_path
             looked.page.get_by_text("The server does not answer").wait_for()
 
 
-def test_console_command_prints_an_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
-    board = RunStatus(about())
+def test_console_command_prints_an_address_opens_it_and_ends_on_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, (port,) = RunStatus(about()), free_ports(1)
+    opener, opened = tmp_path / "bin" / "xdg-open", tmp_path / "opened"
+    opener.parent.mkdir()
+    opener.write_text(f'#!/bin/sh\nprintf "%s" "$1" > {opened}\n')
+    opener.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{opener.parent}{os.pathsep}{os.environ['PATH']}")
     with admin_thread(
         lambda: run_application(board, CommandHandlers()),
         [AdminListener(listen_unix(tmp_path / SOCKET_NAME))],
     ):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "parties", "console", str(tmp_path), "--json"],
+        command = ["console", str(tmp_path), "--json", "--open", "--port", str(port)]
+        with subprocess.Popen(
+            [sys.executable, "-m", "parties", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
-        assert process.stdout is not None
-        address = urlsplit(json.loads(process.stdout.readline())["address"])
-        assert address.hostname == "127.0.0.1"
-        connection = http.client.HTTPConnection(address.netloc, timeout=10)
-        connection.request("GET", f"{address.path}?{address.query}")
-        assert connection.getresponse().status == 303
-        connection.close()
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        output, said = process.communicate(timeout=20)
-        assert (process.returncode, output, said) == (0, "", "")
+        ) as process:
+            try:
+                assert process.stdout is not None
+                shown = json.loads(process.stdout.readline())["address"]
+                address = urlsplit(shown)
+                assert (address.hostname, address.port) == ("127.0.0.1", port)
+                until(lambda: opened.exists() and opened.read_text() == shown, "a told browser")
+                connection = http.client.HTTPConnection(address.netloc, timeout=10)
+                connection.request("GET", f"{address.path}?{address.query}")
+                assert connection.getresponse().status == 303
+                connection.close()
+                time.sleep(0.1)
+                process.send_signal(signal.SIGINT)
+                output, said = process.communicate(timeout=20)
+                assert (process.returncode, output, said) == (0, "", "")
+            finally:
+                process.kill()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -246,3 +247,17 @@ def test_the_command_says_what_is_wrong_and_ends_with_a_status(
         HERE,
         *PARTIES,
     }
+
+
+def test_the_command_waits_as_long_as_it_is_told(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """A server whose port takes a connection, and never answers."""
+    files = certificates["clinic-a"]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = moved(make_config(), PARTIES[0], *silent.getsockname())
+        tls = {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
+        path = tmp_path / "own.toml"
+        path.write_text(tomli_w.dumps({**config.to_dict(), "tls": tls}))
+        shown = CliRunner().invoke(cli, ["doctor", str(path), "--wait", "0.1"])
+    assert "no handshake: no answer within 0.1 s" in shown.output, shown.output

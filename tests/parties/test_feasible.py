@@ -45,6 +45,7 @@ from parties.session.study import Study
 from protocols.select_spec import bounds
 from tests.parties.audit_runs import make_run
 from tests.parties.mesh import Recording
+from tests.parties.small import write_small
 from tests.parties.support import make_codes, make_config
 
 GIGA = 10**9
@@ -542,3 +543,16 @@ def test_plan_says_the_noise_of_flaim_where_the_config_has_it(tmp_path: Path) ->
     done = CliRunner().invoke(plan_command, [str(path), "--rows", "600"])
     assert "noise flaim" in done.output
     assert "in sums over 3 clients" in done.output
+
+
+def test_plan_counts_seconds_by_the_network_that_it_is_told(tmp_path: Path) -> None:
+    path, _ = write_small(tmp_path)
+
+    def seconds(*options: str) -> float:
+        shown = CliRunner().invoke(cli, ["plan", str(path), "--json", *options])
+        return float(sum(json.loads(shown.output)["needs"]["seconds"].values()))
+
+    usual = seconds()
+    # 1 kbit/s for tens of kilobytes; a second for each of some 200 messages.
+    assert seconds("--bandwidth", "0.001") > usual + 100
+    assert seconds("--latency", "1000") > usual + 100

@@ -293,6 +293,7 @@ async def test_forget_the_command_refuses_another_configuration(
     for config, status in ((own.override({"run.id": "another"}), 7), (own, 0)):
         path = write(config, tmp_path)
         arguments = ["forget", str(path), "--pid", "0", "--dir", str(cluster.directory(0))]
+        arguments += ["--register", str(tmp_path / "register")]
         result = CliRunner().invoke(cli, arguments)
         if status:
             assert isinstance(result.exception, StoreError)
@@ -303,6 +304,7 @@ async def test_forget_the_command_refuses_another_configuration(
                 "deleted: the data owners' submissions and totals, and the sealing key"
                 in result.output
             )
+    assert (tmp_path / "register").exists()
     with opened(cluster, 0) as store:
         assert store.state.forgotten is not None
 

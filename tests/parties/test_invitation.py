@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parties.cli.invitations import ensure_admitted, is_invitation, open_invitation, study_path
+from parties.cli.main import cli
 from parties.config import load_config
 from parties.foundation.errors import CertificateError, ConfigError, PartyError, StoreError
 from parties.identity.invitation import (
@@ -220,3 +222,16 @@ def test_a_url_that_takes_too_long_is_given_up(
 def test_a_configuration_is_no_invitation() -> None:
     assert not is_invitation("study/stays.toml")
     assert is_invitation("stays.invitation")
+
+
+def test_invite_names_the_owner_in_the_invitation_and_its_file(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options, name, owner in (
+        (["--owner", "north"], "north.small.invitation", "north"),
+        ([], "small.invitation", ""),
+    ):
+        made = CliRunner().invoke(cli, ["study", "invite", str(study), *options])
+        assert made.exit_code == 0, made.output
+        assert load_invitation(tmp_path / name).owner == owner

@@ -8,6 +8,7 @@ import pytest
 from parties.cli.join import join as join_command
 from parties.cli.run import run as run_command
 from parties.config.algorithms import OWN_ALGORITHMS
+from parties.foundation.exit_codes import Status
 from parties.identity.tls import make_certificates, pinned_key_in
 from parties.local.children import free_ports
 from parties.methods.registry import (
@@ -99,7 +100,12 @@ key = "{server.key}"
 """
     )
     lines = data.read_text().splitlines()
-    serving = Run("serve", "study", str(config), "--dir", str(tmp_path / "run"))
+    register = tmp_path / "own-register.sqlite"
+    place = ("--dir", str(tmp_path / "run"), "--register", str(register))
+    # Its standard input has ended.
+    stopped = Run("serve", "study", str(config), *place, "--watch-stdin")
+    assert stopped.end()[0] == Status.TERMINATED, stopped.said
+    serving = Run("serve", "study", str(config), *place)
     joined = []
     for number, name in enumerate(SILOS):
         table = tmp_path / name / "own.csv"
@@ -116,6 +122,8 @@ key = "{server.key}"
         path.name for path in (tmp_path / "run").iterdir()
     }
     assert done("audit", str(tmp_path / "run"))
+    assert register.exists()
+    assert not (tmp_path / "register.sqlite").exists()
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,12 @@ def test_check_log_is_a_command_that_needs_no_service(
     assert said["begun"][:4] in str(late.exception)
     unclear = CliRunner().invoke(cli, [*arguments, "--begun-by", "yesterday"])
     assert "expected a time such as" in unclear.output
+    approve(repository, 2)
+    later = tmp_path / "later.log"
+    later.write_text("".join(f"{line}\n" for line in export(repository)))
+    assert CliRunner().invoke(cli, [*arguments, "--earlier", str(file)]).exit_code == 0
+    cut = CliRunner().invoke(cli, [*arguments, "--earlier", str(later)])
+    assert "expected the 3 of the earlier export" in str(cut.exception)
     file.write_text("".join(f"{line}\n" for line in lines[:-1]))
     failed = CliRunner().invoke(cli, arguments)
     assert failed.exception is not None

@@ -13,9 +13,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509 import load_der_x509_certificate
 
+from parties.cli.main import cli
 from parties.config import CertificateFiles
 from parties.crypto.encrypted_file import EncryptingWriter, PassphraseWrapper
 from parties.crypto.hpke import read_private
@@ -226,6 +228,29 @@ def test_init_again_takes_the_same_file_and_no_other(
         create_identity(alpha, "alpha", own.mesh, own.ingest, key_file=other)
     with pytest.raises(CertificateError, match="is there already"):
         create_identity(tmp_path / "beta", "beta", own.mesh, own.ingest, key_file=other)
+
+
+def test_commands_take_a_key_that_lies_outside_and_withdraw_the_next_one(
+    tmp_path: Path, key: Ed25519PrivateKey
+) -> None:
+    folder, outside = tmp_path / "alpha", write_key(tmp_path / "outside.pem", key)
+
+    def done(*command: str) -> dict[str, Any]:
+        ended = CliRunner().invoke(cli, ["serve", *command, "--dir", str(folder), "--json"])
+        assert ended.exit_code == 0, ended.output
+        return dict(json.loads(ended.stdout))
+
+    ends = ("--mesh", "127.0.0.1:1", "--ingest", "127.0.0.1:2")
+    out = tmp_path / "alpha.server"
+    made = done("init", "alpha", *ends, "--key", str(outside), "--out", str(out))
+    assert os.readlink(folder / KEYS / "own.key") == str(outside)
+    done("join", str(out))
+    following = write_key(tmp_path / "next.pem", Ed25519PrivateKey.generate())
+    announced = done("rotate", "--key", str(following))
+    assert announced["key"] != made["key"]
+    assert os.readlink(folder / KEYS / "next.key") == str(following)
+    assert [done("rotate", "--withdraw")["withdrawn"] for _ in range(2)] == [True, False]
+    assert not os.path.lexists(folder / KEYS / "next.key")
 
 
 def test_wrong_keys_of_a_study_are_its_operators_to_cure(

@@ -205,6 +205,14 @@ def test_forget_older_than_removes_what_is_asked_for(tmp_path: Path) -> None:
     assert "transcript.jsonl" in called("--older-than", 0, "--dir", tmp_path)[1]
 
 
+def test_forget_older_than_removes_transcripts_alone_where_it_is_asked_to(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    _, output = called("--older-than", 0, "--dir", tmp_path, "--transcripts")
+    assert "deleted: transcript.jsonl" in output
+    assert not (tmp_path / "transcript.jsonl").exists()
+    assert (tmp_path / "synthetic.csv").exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -20,7 +20,7 @@ from parties.cli.runtime import run_command_line
 from parties.config import load_config
 from parties.foundation.exit_codes import Status
 from parties.identity import join_documents
-from parties.identity.join_documents import fingerprint_words
+from parties.identity.join_documents import fingerprint_words, load_server_card
 from parties.identity.study_setup import CERTIFICATES, create_study, issue_certificates
 from parties.service.identity import ServiceIdentity
 from parties.storage.charge_state import ChargeState
@@ -400,6 +400,16 @@ def says(three: Cluster, capsys: pytest.CaptureFixture[str]) -> Says:
         return captured.out + captured.err
 
     return said
+
+
+def test_card_is_of_one_server_or_of_one_of_three(
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options, ends in (((), {"mesh", "ingest"}), (("--flaim",), {"address"})):
+        says("study", "card", *options)
+        assert set(load_server_card(tmp_path / "alpha.card").ends) == ends
+        (tmp_path / "alpha.card").unlink()
 
 
 def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says: Says) -> None:

@@ -10,18 +10,24 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import QueuePool
 
+from parties.cli.main import cli
 from parties.foundation.errors import ConfigError, StoreError
-from parties.service import database
+from parties.observability.events import Progress
+from parties.service import database, main
 from parties.service.database import VARIABLE, database_url, open_service_database
+from parties.service.identity import ServiceIdentity
+from parties.service.main import ServeOptions
 from parties.service.studies import StudyEvent, StudyRepository, utc_now
 from parties.service.study_record import StoredProposal, StudyRecord, StudyState
 from parties.service.tables import METADATA, SERVICE_VERSION
 from tests.golden.archives import unpack
 from tests.golden.stores import ARCHIVE
+from tests.parties.serving import make_identities
 from tests.postgres import postgresql
 
 SERVER = "ab" * 32
@@ -287,3 +293,30 @@ def test_a_connection_to_sqlite_remembers_little(tmp_path: Path) -> None:
     ):
         assert connection.execute(text("PRAGMA cache_size")).scalar() == -256
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+
+
+class Begun(Exception):
+    """A service that would begin now."""
+
+
+def test_serve_opens_the_database_and_the_register_that_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(identity: ServiceIdentity, options: ServeOptions, progress: Progress) -> None:
+        raise Begun(options)
+
+    monkeypatch.setattr(main, "serve_studies", begin)
+    monkeypatch.setenv("SYNCRET_REGISTER", str(tmp_path / "usual"))
+    (folder,) = make_identities(tmp_path, ("alpha",))
+    (tmp_path / "url").write_text("sqlite:////of/a/file\n")
+
+    def options(*given: str) -> tuple[str | None, Path]:
+        ended = CliRunner().invoke(cli, ["serve", "--dir", str(folder), *given])
+        assert isinstance(ended.exception, Begun), ended.output
+        found = ended.exception.args[0]
+        return found.database.database, found.register
+
+    assert options() == (str(folder / "service.sqlite"), tmp_path / "usual")
+    assert options("--database", "sqlite:////of/an/option")[0] == "/of/an/option"
+    assert options("--database-file", str(tmp_path / "url"))[0] == "/of/a/file"
+    assert options("--register", "/a/register")[1] == Path("/a/register")

@@ -375,3 +375,22 @@ def test_plan_rejects_values_without_bounds(certificates: Mapping[str, Certifica
     free = {"name": "age", "kind": "integer", "values": "private"}
     with pytest.raises(ConfigError, match=r"column.values.*'age'.*expected low and high"):
         plan_in(certificates, column=[free, *COLUMNS[1:]])
+
+
+def test_every_key_of_its_table_is_the_runs(
+    certificates: Mapping[str, CertificateFiles],
+) -> None:
+    changes = {
+        "epochs": 2.0,
+        "batch": 16,
+        "rate": 0.05,
+        "clip": 0.5,
+        "bound": 2.0,
+        "model_bits": 12,
+        "gradient_bits": 9,
+        "vote_norm": 0.04,
+    }
+    usual = plan_in(certificates, mtl=MTL).settings
+    changed = plan_in(certificates, mtl={**MTL, **changes}).settings
+    assert {name: getattr(changed, name) for name in changes} == changes
+    assert all(getattr(usual, name) != value for name, value in changes.items())

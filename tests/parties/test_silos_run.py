@@ -18,12 +18,13 @@ from parties.federation.journal import SumJournal
 from parties.federation.result import RESULT
 from parties.federation.server import run_federated_server
 from parties.federation.silos import check_silos, silos_plan
-from parties.federation.sum_parameters import honest_survivors
+from parties.federation.sum_parameters import SumSpec, honest_survivors, silos_section
 from parties.foundation.errors import ConfigError, StudyReleased
 from parties.identity.tls import make_certificates
 from parties.storage.database import Database
 from parties.storage.privacy_ledger import LEDGER, DurableLedger
 from parties.storage.requested_rounds import RequestedRounds
+from secagg.noise import SessionNoise
 from tests.parties.flaim_support import Events
 from tests.parties.silos_support import (
     MALICIOUS,
@@ -81,6 +82,12 @@ async def test_run_has_noisy_sums_and_sends_what_the_formula_says(
     assert all(isinstance(silo, ParticipantReport) and silo.finished for silo in silos)
     assert {(tmp_path / name / "result").read_bytes() for name in NAMES} == {b"result"}
     assert silos[0].rho_spent == pytest.approx(result["rho_total"], rel=1e-9)
+    lines = (tmp_path / "server" / "transcript.jsonl").read_text().splitlines()
+    steps = [record for line in lines if (record := json.loads(line))["kind"] == "step"]
+    for name, cost in result["steps"].items():
+        for item in ("sent", "received", "messages"):
+            assert cost[item] == sum(step[item] for step in steps if step["step"] == name)
+    assert sum(cost["messages"] for cost in result["steps"].values()) > 0
 
 
 async def test_run_without_noise_has_exact_sums_which_are_written_nowhere_but_in_its_result(
@@ -268,6 +275,19 @@ def test_check_silos_wants_two_honest_silos_and_noise_that_a_lying_server_cannot
         with pytest.raises(ConfigError) as caught:
             check_silos(changed, Tails(changed))
         assert caught.value.key == key
+
+
+def test_silos_say_how_many_may_drop_out_of_a_sum_and_how_long_a_silo_waits_for_one(
+    certificates: Certificates,
+) -> None:
+    def least_survivors(dropouts: float) -> int:
+        section = silos_section(silos_config(certificates, {"silos.dropouts": dropouts}))
+        spec = SumSpec(section, 1000, 3, length=1, low=0, high=1, noise=SessionNoise())
+        return spec.least_survivors()
+
+    assert (least_survivors(0.1), least_survivors(0.2)) == (900, 800)
+    config = silos_config(certificates, {"silos.idle_s": 7.0})
+    assert config.require_federation().idle_s == 7.0
 
 
 def test_config_of_silos_comes_back_from_toml_and_refuses_two_algorithms(

@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from parties.cli.main import cli
 from parties.cli.runtime import run_command_line
+from parties.config import load_config
 from parties.foundation.exit_codes import Status
 from parties.local.recorded_tables import RECORD
+from parties.methods.registry import plan_of
 from tests.parties.commands import Run, snapshot
 from tests.parties.small import write_small
 from tests.until import nothing_runs, process_of
@@ -194,3 +197,21 @@ def test_tda_without_privacy_says_so_everywhere(tmp_path: Path) -> None:
     assert set(report["not_private"]) == {"result", "files", "tables", "opened", "utility"}
     assert report["parameters"]["clients"] == 3
     assert json.loads((tmp_path / "out" / "model.json").read_text())["privacy"] == "none"
+
+
+def test_every_key_of_tda_is_the_runs(tmp_path: Path) -> None:
+    config, _ = write_small(tmp_path)
+    changes = {
+        "components": 3,
+        "tolerance": 0.01,
+        "mixture_share": 0.3,
+        "frequency_share": 0.3,
+        "row_norm": 2.0,
+        "moment_norm": 0.5,
+        "order": "frequency",
+        "assignment": "argmax",
+        "correlations": "scores",
+    }
+    config.write_text(config.read_text() + f"\n[tda]\n{tomli_w.dumps(changes)}")
+    document = plan_of(load_config(config)).document
+    assert {name: document[name] for name in changes} == changes

@@ -12,8 +12,10 @@ import parties.mpc.server
 from parties.config import CertificateFiles
 from parties.config.diff import agreed_bytes, differences_text
 from parties.foundation.errors import FrameConnectError, SubmissionRefused, SubmitError
+from parties.foundation.exit_codes import NotYet
+from parties.mpc.submission import status
 from parties.mpc.submission.preview import ServerAvailability
-from parties.mpc.submission.status import ask_servers
+from parties.mpc.submission.status import ServerAnswer, ask_servers, await_begin
 from parties.mpc.submission.submit import submit
 from parties.observability.heartbeat import Throttle, repeated_notice
 from protocols.errors import CheckFailed, ConnectTimeout
@@ -185,3 +187,38 @@ async def test_owner_of_another_configuration_sees_what_differs(
         assert "made with another configuration" in str(told.value)
         heard = await ask_servers(other, certificates[A])
         assert not ServerAvailability.of(heard[0], other, "run.epsilon: ...").takes
+
+
+@pytest.mark.parametrize(
+    ("statuses", "begun"),
+    [
+        ((200, 0, 0), True),
+        ((410, 410, 200), True),
+        ((410, 410, 0), False),
+        ((410, 403, 0), True),
+        ((410, 0, 503), None),
+        ((0, 0, 0), None),
+    ],
+)
+async def test_owner_waits_until_a_server_runs_the_study_or_two_say_that_it_is_over(
+    statuses: tuple[int, ...],
+    begun: bool | None,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = make_config()
+
+    async def heard(*_: object) -> list[ServerAnswer]:
+        said = {200: {"state": "here"}}
+        return [
+            ServerAnswer(party, said.get(code), "away", code)
+            for party, code in zip(config.require_servers(), statuses, strict=True)
+        ]
+
+    monkeypatch.setattr(status, "ask_servers", heard)
+    waiting = await_begin(config, certificates[A], wait_s=0.0, progress=Recording())
+    if begun is None:
+        with pytest.raises(NotYet, match="has not begun yet: party-0: away"):
+            await waiting
+    else:
+        assert await waiting is begun

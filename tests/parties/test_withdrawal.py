@@ -23,7 +23,13 @@ from parties.audit.replay import replay_folder
 from parties.audit.runner import audit_folder
 from parties.cli.submit import withdrawn_text
 from parties.config import CertificateFiles, Config, PartySection
-from parties.foundation.errors import StoreError, SubmissionConflict, SubmitError, WithdrawalTooLate
+from parties.foundation.errors import (
+    CertificateError,
+    StoreError,
+    SubmissionConflict,
+    SubmitError,
+    WithdrawalTooLate,
+)
 from parties.foundation.exit_codes import Status, describe
 from parties.identity.signing import Issuer
 from parties.identity.tls import certificate_bytes, signer
@@ -66,6 +72,7 @@ from parties.mpc.submission.withdrawal import SignedWithdrawal, Withdrawal
 from parties.mpc.submission.withdrawal_client import (
     WithdrawalProgress,
     await_withdrawal,
+    check_proof,
     known_versions,
     sign_withdrawal,
 )
@@ -837,6 +844,33 @@ async def test_no_server_alone_makes_an_owner_believe_that_it_has_withdrawn(
         assert list(found.confirmed) == ["party-0"]
         assert "does not hold" in found.problems["party-2"]
         assert owner.spent == (1, [None])
+
+
+def test_proof_of_a_withdrawal_has_two_servers_signatures_for_this_owner_and_version(
+    certificates: Certificates,
+) -> None:
+    config = make_config()
+    signers = {name: ReceiptSigner.load(name, certificates[name]) for name in PARTIES}
+
+    def proof(client: str = A, version: int = 2, *, signs: int = 2, of: str = A) -> str:
+        settled = Tombstone(config.run.id, config.digest(), of, version)
+        signed = {name: (version, signers[name].settle(settled)) for name in PARTIES[:signs]}
+        return WithdrawalProgress(client, version, confirmed=signed).proof
+
+    for held in (proof(), proof(version=3), proof(signs=3)):
+        check_proof(config, A, held, 2)
+    two = json.loads(proof())
+    first, second = PARTIES[:2]
+    two["servers"][second] = two["servers"][first]
+    for broken, said in (
+        (proof(B, of=B), "is another owner's"),
+        (proof(of=B), "a signature is not one of 'party-0'"),
+        (proof(version=1), "is for something else"),
+        (json.dumps(two), "is for something else"),
+        (proof(signs=1), "has the signatures of 1 servers"),
+    ):
+        with pytest.raises((ValueError, CertificateError), match=said):
+            check_proof(config, A, broken, 2)
 
 
 # Audits
