@@ -203,12 +203,12 @@ def _divided(configs: Mapping[str, Config], shares: Mapping[str, float]) -> dict
     (run, *_) = (config.run for config in configs.values())
     if len(configs) == 1:
         return dict(configs)
-    accountant, _, _ = unit_loss(Study.of(next(iter(configs.values()))))
-    whole = gaussian_budget if accountant == GAUSSIAN else rho_from_epsilon_delta
-    own = gaussian_epsilon if accountant == GAUSSIAN else epsilon_from_rho
+    by_gaussian = run.accountant == GAUSSIAN
+    whole = gaussian_budget if by_gaussian else rho_from_epsilon_delta
+    own = gaussian_epsilon if by_gaussian else epsilon_from_rho
     # Distances of samples count (1 + e^epsilon) times, at the study's epsilon as well.
     delta = run.delta * 2 / (1 + math.exp(run.epsilon))
-    budget = whole(run.epsilon, run.delta)
+    budget = whole(run.epsilon, run.delta) * _ALMOST
     for _ in range(_TRIES):
         found = {
             name: config.override(
