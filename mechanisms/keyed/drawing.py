@@ -270,14 +270,16 @@ class _Drawing:
         column = child.column(name)
         change = f"{child.name}.{CHANGE}.{name}"
         by = self._drawn(model, codes, change)
+        steps = model.domain.columns[model.domain.index(change)]
         found = np.empty(len(codes), object)
         if name in child.modelled:
             found = self._drawn(model, codes, f"{child.name}.{NOW}.{name}")
         for row, (start, now, text) in enumerate(zip(before, found, by, strict=True)):
             old = number_in(column, start)
             absent = name in child.modelled and number_in(column, now) is None
-            if old is not None and text is not None and not absent:
-                found[row] = number_text(column, nearest_in(column, old + float(text)))
+            step = number_in(steps, text)
+            if old is not None and step is not None and not absent:
+                found[row] = number_text(column, nearest_in(column, old + step))
             elif name == child.order and (old is None or absent):
                 found[row] = None
             elif name == child.order:

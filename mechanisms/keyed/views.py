@@ -38,7 +38,6 @@ KEY = "key"
 NUMBER, FIRST, BEFORE, NOW, CHANGE = "number", "first", "before", "now", "change"
 COARSE = 8
 """Most cells of a column of numbers or dates that others are drawn given."""
-_ABSENT = ("missing", "(missing)", "no value", "(no value)")
 _Column = TypeVar("_Column", bound=Column)
 
 

@@ -104,12 +104,12 @@ def _check_one_of(
     one = argument.upper() if argument else "--data"
     if (location is None) == (not named):
         raise click.UsageError(
-            f"give {one}; or --source NAME=TABLE for each of several sources, or --table NAME=TABLE for each table "
+            f"give {one}, or --source NAME=TABLE for each of several sources, or --table NAME=TABLE for each table "
             "with keys"
         )
     names = [name for name, _ in named]
     if len(set(names)) < len(names):
-        raise click.UsageError("a name of --source or --table stands twice; give each one table")
+        raise click.UsageError("--source, --table: a name stands twice; give each one table")
     if named and sql is not None:
         raise click.UsageError("--sql goes with one table; give files to --source or --table")
 

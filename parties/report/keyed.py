@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mechanisms.keyed.figures import ChildFigures
 from parties.report.render import HtmlTable, page_templates, pairs_table
+from parties.report.shares import share_text
 from parties.storage.files import write_atomic
 
 _NO_FIGURE = "–"
@@ -122,7 +123,7 @@ def _shown(value: object) -> str:
 
 
 def _numbers(figures: ChildFigures) -> str:
-    return ", ".join(f"{number}: {share:.1%}" for number, share in figures.numbers.items())
+    return ", ".join(f"{number}: {share_text(share)}" for number, share in figures.numbers.items())
 
 
 def _gaps(figures: ChildFigures) -> str:
