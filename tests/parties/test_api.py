@@ -211,7 +211,9 @@ def test_estimate_answers_with_intervals_from_a_folder_and_a_bundle(
     assert "ward x: " in repr(answers)
     assert "<table" in answers._repr_html_()
     count = loaded.estimate("count")
-    assert count.low < len(people()) < count.high  # type: ignore[operator]
+    # An interval of 95 % does not hold in one of twenty runs; six deviations, in none of 10^8.
+    wide = 2 * (count.high - count.value)  # type: ignore[operator]
+    assert count.low - wide < len(people()) < count.high + wide  # type: ignore[operator]
     assert count.basis == "measured"
     with pytest.raises(ValueError, match="has 3 answers; expected frame"):
         _ = answers.value

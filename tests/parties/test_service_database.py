@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import logging
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -305,6 +306,9 @@ def test_serve_opens_the_database_and_the_register_that_it_is_told(
     def begin(identity: ServiceIdentity, options: ServeOptions, progress: Progress) -> None:
         raise Begun(options)
 
+    # The command has a handler of its own in its process.
+    own = logging.getLogger("syncret")
+    monkeypatch.setattr(own, "handlers", list(own.handlers))
     monkeypatch.setattr(main, "serve_studies", begin)
     monkeypatch.setenv("SYNCRET_REGISTER", str(tmp_path / "usual"))
     (folder,) = make_identities(tmp_path, ("alpha",))
