@@ -123,8 +123,10 @@ def tried(mutant: Mutant, free: "Queue[Path]", limit: int) -> dict[str, object]:
     copy, outcome, used = free.get(), "no tests", list[str]()
     try:
         for chosen in files_of_tests(Path(mutant.file)):
-            if not passes(tuple(chosen), limit):
-                return {"outcome": "tests fail without it", "tests": list(map(str, chosen))}
+            alone = without_fault(tuple(chosen), limit)
+            if alone != 0:
+                said = "tests take too long" if alone is None else "tests fail without it"
+                return {"outcome": said, "tests": list(map(str, chosen))}
             if not chosen:
                 continue
             used += map(str, chosen)
@@ -150,9 +152,9 @@ def _outcome(mutant: Mutant, copy: Path, chosen: Sequence[Path], limit: int) -> 
 
 
 @cache
-def passes(chosen: tuple[Path, ...], limit: int) -> bool:
-    """Returns whether the tests pass as the tree is."""
-    return not chosen or run_tests(ROOT, chosen, limit) == 0
+def without_fault(chosen: tuple[Path, ...], limit: int) -> int | None:
+    """Returns the exit status of the tests as the tree is; None where the time was over."""
+    return run_tests(ROOT, chosen, limit) if chosen else 0
 
 
 def run_tests(copy: Path, chosen: Sequence[Path], limit: int) -> int | None:
