@@ -17,7 +17,6 @@ import numpy as np
 
 from mechanisms.column_values import number_of
 from mechanisms.columns import Categorical, Moment, Ordered
-from mechanisms.constraints.proposing import Proposal
 from mechanisms.domain import Domain
 from mechanisms.draft import KNOWN_MISSING, Draft, draft_of
 from mechanisms.draft_notes import RARE_ROWS
@@ -45,11 +44,6 @@ class KeyedDraft:
     tables: KeyedTables
     drafts: Mapping[str, Draft]
     notes: tuple[str, ...]
-
-    @property
-    def proposals(self) -> tuple[Proposal, ...]:
-        """Constraints that the tables show."""
-        return tuple(each for draft in self.drafts.values() for each in draft.proposals)
 
 
 def draft_tables(tables: Mapping[str, TableRead], *, private_bins: bool = False) -> KeyedDraft:

@@ -42,6 +42,8 @@ from mechanisms.table import decode_column, written_frame
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_PERSONS = 10**9
+"""Largest key of a drawn person."""
 Texts: TypeAlias = dict[str, NDArray[np.object_]]
 """Modelled columns as text, (rows,) each, None for a missing value."""
 
@@ -82,29 +84,33 @@ def keyed_frames(
         every = np.arange(persons.count)
         yield (
             parent.name,
-            *_written(parent.domain, parent.key, every, texts=persons.own, persons=persons.count),
+            *_written(parent.domain, parent.key, every, texts=persons.own),
         )
     for child in tables.children:
         of, texts = persons.rows[child.name]
-        yield child.name, *_written(child.domain, child.key, of, texts=texts, persons=persons.count)
+        yield child.name, *_written(child.domain, child.key, of, texts=texts)
 
 
 def _written(
-    domain: Domain, key: str, of: NDArray[np.int64], *, texts: Texts, persons: int
+    domain: Domain, key: str, of: NDArray[np.int64], *, texts: Texts
 ) -> tuple[Domain, pd.DataFrame]:
     """Returns a table with its key as a column of whole numbers, and its rows."""
     absent = domain.missing_values[0] if domain.missing_values else ""
     filled = {name: _with(t, absent) for name, t in texts.items()}
     frame = written_frame(domain, filled)
     frame.insert(0, key, [str(number + 1) for number in of.tolist()])
-    keyed = replace(
+    return keyed_domain(domain, key), frame
+
+
+def keyed_domain(domain: Domain, key: str) -> Domain:
+    """Returns the description of a drawn table: its key is a column of whole numbers, the first one."""
+    return replace(
         domain,
-        columns=(Integer(key, 1, max(1, persons)), *domain.columns),
+        columns=(Integer(key, 1, MOST_PERSONS), *domain.columns),
         ignore=tuple(name for name in domain.ignore if name != key),
         implied=tuple(replace(each, position=each.position + 1) for each in domain.implied),
         derived=tuple(replace(each, position=each.position + 1) for each in domain.derived),
     )
-    return keyed, frame
 
 
 @dataclass(frozen=True, slots=True, eq=False)

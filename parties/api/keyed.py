@@ -5,6 +5,7 @@ Secret: the input tables. Public: the results, except the figures that a trial's
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import weakref
@@ -50,15 +51,17 @@ class KeyedRun:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Synthetic tables by name, as text."""
-        import pandas as pd
+        """Synthetic tables by name, in the columns' types. Raises DataError for a table that is not there."""
+        from mechanisms.keyed.drawing import keyed_domain
+        from mechanisms.reading import read_drawn
+        from mechanisms.typed import typed_table
 
-        names = self._folder.study.tables.names
-        with disk_errors(self.folder, "read"):
-            return {
-                name: pd.read_csv(self.folder / f"{name}.csv", dtype=str, keep_default_na=False)
-                for name in names
-            }
+        tables, found = self._folder.study.tables, {}
+        for name in tables.names:
+            domain = keyed_domain(tables.domain_of(name), tables.by_name[name].key)
+            text = read_drawn(self.folder / f"{name}.csv", domain).frame()
+            found[name] = typed_table(domain, text.reset_index(drop=True))
+        return found
 
     @property
     def report(self) -> Mapping[str, object]:
@@ -83,13 +86,14 @@ class KeyedRun:
         """
         from mechanisms.keyed.conditions import PersonsWanted
         from mechanisms.keyed.drawing import keyed_frames
+        from mechanisms.typed import typed_table
 
         check_whole("persons", persons, least=1)
         if where is not None:
             check_text("where", where, what="a condition")
-        wanted = PersonsWanted(persons, where, seed_of(seed, None) >> 2)
+        wanted = PersonsWanted(persons, where, seed_of(seed, None))
         drawn = keyed_frames(self._folder.study.tables, self._folder.draw(wanted))
-        return {name: frame for name, _, frame in drawn}
+        return {name: typed_table(domain, frame) for name, domain, frame in drawn}
 
 
 @in_terms_of_python
@@ -140,8 +144,6 @@ def synthesize_tables(
     changes = {} if epsilon is None else {"run.epsilon": epsilon}
     study = load_keyed_study(check_path("config", config), changes)
     given = {name: table_of(table, name=name) for name, table in _given(tables).items()}
-    temporary = tempfile.mkdtemp(prefix="syncret-run-") if out is None else None
-    folder = check_path("out", out) if out is not None else Path(str(temporary)) / "run"
 
     def run(name: str, rows: Table | Mapping[str, Table], path: Path) -> None:
         trial, opened, work = prepare(
@@ -160,13 +162,15 @@ def synthesize_tables(
 
         run_anywhere(whole)
 
-    try:
-        run_views(study, given, folder, method=method, run=run)
-    except BaseException:
+    with contextlib.ExitStack() as undone:
+        # The temporary folder of a run that fails or is stopped is removed as well.
+        temporary = tempfile.mkdtemp(prefix="syncret-run-") if out is None else None
         if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    found = KeyedRun(KeyedFolder(folder, study))
+            undone.callback(shutil.rmtree, temporary, ignore_errors=True)
+        folder = Path(temporary) / "run" if temporary is not None else check_path("out", out)
+        run_views(study, given, folder, method=method, run=run)
+        found = KeyedRun(KeyedFolder(folder, study))
+        undone.pop_all()
     if temporary is not None:
         weakref.finalize(found, shutil.rmtree, temporary, ignore_errors=True)
     return found

@@ -103,6 +103,10 @@ def domain(
         raise click.UsageError("--private is for one table; draft each source by itself")
     if all_columns and isinstance(table, Mapping):
         raise click.UsageError("--all-columns is for one table; sources have a header each")
+    if private_numbers and isinstance(table, TablesWithKeys):
+        raise click.UsageError(
+            "--private-numbers is for one table; --private-bins is for tables with keys, too"
+        )
     if isinstance(table, TablesWithKeys):
         _draft_keyed(table, out, private_bins=private_bins, as_json=as_json)
         return
@@ -167,10 +171,11 @@ def _draft_keyed(
     tables: TablesWithKeys, out: Path | None, *, private_bins: bool, as_json: bool
 ) -> None:
     # Imported on demand: a flat draft needs none of it.
-    from parties.cli.keyed import draft_keyed, keyed_draft_document, summarise_keyed
+    from mechanisms.keyed.drafting import draft_tables
+    from parties.cli.keyed import keyed_draft_document, summarise_keyed
     from parties.methods.keyed_draft import keyed_draft_text
 
-    draft = draft_keyed(tables, private_bins=private_bins)
+    draft = draft_tables(_read(tables), private_bins=private_bins)
     if as_json:
         click.echo(json.dumps(keyed_draft_document(draft), indent=2))
         return
@@ -337,8 +342,8 @@ def sample(
 
     require_server_packages("syncret data sample")
     if (run / "study.toml").exists() and not (run / "model").exists():
-        if balance is not None or like is not None or all_columns:
-            raise click.UsageError("--balance, --like and --all-columns are for one table")
+        if balance is not None or like is not None or all_columns or plain:
+            raise click.UsageError("--balance, --like, --all-columns and --plain are for one table")
         sample_keyed(run, rows, out, where=where, seed=seed, overwrite=overwrite, as_json=as_json)
         return
     from parties.report.knowledge import condition_share, share_text

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechanisms.keyed.drafting import KeyedDraft, draft_tables
-from mechanisms.linked_draft import TableRead
-from mechanisms.reading import read_recognised
+from mechanisms.keyed.drafting import KeyedDraft
+from parties.cli.options import NamedPath
 from parties.cli.runtime import common_options
 from parties.config import Config, load_config
 from parties.foundation.errors import ConfigError, StoreError
@@ -25,15 +24,7 @@ if TYPE_CHECKING:
     from parties.local.keyed import KeyedFolder
 
 _PATH = click.Path(path_type=Path)
-
-
-def draft_keyed(tables: Mapping[str, Table], *, private_bins: bool) -> KeyedDraft:
-    """Returns the draft of tables with keys. Raises DataError."""
-    read = {}
-    for name, table in tables.items():
-        text, read_as = read_recognised(table.source)
-        read[name] = TableRead(text, table.source.shown, read_as)
-    return draft_tables(read, private_bins=private_bins)
+_SEED_BITS = 64
 
 
 def keyed_draft_document(draft: KeyedDraft) -> dict[str, object]:
@@ -103,10 +94,13 @@ def sample_keyed(
     """Draws more persons from the run of tables with keys in ``run``, into the folder ``out``."""
     from mechanisms.keyed.conditions import PersonsWanted
     from parties.local.keyed import KeyedFolder, write_tables
+    from parties.session.model_files import MOST_ROWS
 
     if rows is None:
         raise click.UsageError("give -n, the number of persons")
-    chosen = secrets.randbits(62) if seed is None else seed
+    if rows > MOST_ROWS:
+        raise click.UsageError(f"-n {rows} is too much; expected at most {MOST_ROWS:,} at a time")
+    chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
     folder = KeyedFolder.of(run)
     drawn = folder.draw(PersonsWanted(rows, where, chosen))
     texts = write_tables(out, folder.study.tables, drawn, overwrite=overwrite)
@@ -118,22 +112,6 @@ def sample_keyed(
     click.echo(f"{rows} persons with {shown} are in {out} (seed {chosen})")
 
 
-class _NamedRun(click.ParamType[tuple[str, Path]]):
-    """Parameter type for NAME=RUN."""
-
-    name = "name=run"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Path]:
-        if isinstance(value, tuple):
-            return value
-        name, sign, path = str(value).partition("=")
-        if not (name and sign and path):
-            self.fail(f"{value!r} is not NAME=RUN, such as patients=runs/patients", param, ctx)
-        return name, Path(path)
-
-
 @click.command(
     "tables",
     short_help="Tables with keys: views for a study, tables of its runs.",
@@ -143,6 +121,7 @@ class _NamedRun(click.ParamType[tuple[str, Path]]):
 @click.option(
     "--table",
     "tables",
+    type=NamedPath("registry=deaths.csv"),
     metavar="NAME=TABLE",
     multiple=True,
     help="A data owner's table; once for each. Without any, configs alone are written.",
@@ -150,7 +129,7 @@ class _NamedRun(click.ParamType[tuple[str, Path]]):
 @click.option(
     "--view",
     "views",
-    type=_NamedRun(),
+    type=NamedPath("patients=runs/patients", "RUN"),
     metavar="NAME=RUN",
     multiple=True,
     help="The finished run of a view, or its bundle, once for each: tables with keys are drawn from them.",
@@ -160,8 +139,8 @@ class _NamedRun(click.ParamType[tuple[str, Path]]):
 @common_options
 def tables(
     config: Path,
-    tables: tuple[str, ...],
-    views: tuple[tuple[str, Path], ...],
+    tables: tuple[tuple[str, str], ...],
+    views: tuple[tuple[str, str], ...],
     *,
     persons: int | None,
     out: Path,
@@ -184,11 +163,12 @@ def tables(
     if out.exists() and any(out.iterdir()):
         raise StoreError(out, "is not empty; expected a new folder")
     if views:
-        _draw_from(config, dict(views), persons, out=out, as_json=as_json)
+        _draw_from(
+            config, {name: Path(run) for name, run in views}, persons, out=out, as_json=as_json
+        )
         return
-    given = dict(_NamedRun().convert(each, None, None) for each in tables)
-    read = {name: Table(TableSource(str(path)), True) for name, path in given.items()}
-    rows = keyed_rows(study, read)[0] if given else {}
+    read = {name: Table(TableSource(path), True) for name, path in tables}
+    rows = keyed_rows(study, read)[0] if read else {}
     with disk_errors(out, "made"):
         out.mkdir(parents=True, exist_ok=True)
     written = []

@@ -118,26 +118,29 @@ class TablesWithKeys(dict[str, Table]):
     """Tables of --table, by name."""
 
 
-class _NamedTable(click.ParamType[tuple[str, str]]):
-    """Parameter type for NAME=TABLE."""
+class NamedPath(click.ParamType[tuple[str, str]]):
+    """Parameter type for NAME=TABLE, or another ``kind``; ``example`` is one for errors."""
 
-    name = "name=table"
+    def __init__(self, example: str, kind: str = "TABLE") -> None:
+        self.name = f"name={kind.lower()}"
+        self._said = f"NAME={kind}, such as {example}"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
+        """Returns the name and the path; see ``click.ParamType.convert``."""
         if isinstance(value, tuple):
             return value
         name, sign, path = str(value).partition("=")
         if not (name and sign and path):
-            self.fail(f"{value!r} is not NAME=TABLE, such as registry=deaths.csv", param, ctx)
+            self.fail(f"{value!r} is not {self._said}", param, ctx)
         return name, path
 
 
 _SOURCE = click.option(
     "--source",
     "named",
-    type=_NamedTable(),
+    type=NamedPath("registry=deaths.csv"),
     metavar="NAME=TABLE",
     multiple=True,
     help="Instead, the table of one [[source]]; once for each.",
@@ -145,7 +148,7 @@ _SOURCE = click.option(
 _TABLE = click.option(
     "--table",
     "keyed",
-    type=_NamedTable(),
+    type=NamedPath("registry=deaths.csv"),
     metavar="NAME=TABLE",
     multiple=True,
     help="Instead, one of several tables with keys, such as persons and their stays; once for each.",

@@ -233,21 +233,9 @@ def run(
     split = (given["clients"], given["partition"] or PARTITIONS[0], given["label"])
     if server is not None and isinstance(table, Mapping):
         raise click.UsageError(f"--source is for DistAIM and central AIM; give --data to {chosen}")
-    values: dict[str, object] = {
-        "run.rounds": given["rounds"],
-        "run.epsilon": given["epsilon"],
-        "run.schedule": given["schedule"],
-        "run.security": given["security"],
-        "clients.participation": given["participation"],
-    }
     plain = PLAIN_FORMAT if given["plain"] else {}
     if server is None:
-        values |= {
-            "run.input": given["given"],
-            "run.upload": given["upload"],
-            "run.noise": given["noise"],
-        }
-        loaded = load_config(config, overrides_from_options(values) | plain)
+        loaded = load_config(config, overrides_from_options(_own_values(given)) | plain)
         request = TrialRequest(chosen, table_name(table), *split, seed, given["capacity"])
         run_trial(loaded, table, request, out=out, as_json=as_json)
         return
@@ -256,7 +244,7 @@ def run(
     # Imported on demand: DistAIM does not need what federations need.
     from parties.cli.run_federation import FederationRequest, run_federation
 
-    values |= {
+    values = _common_values(given) | {
         f"{server}.{key}": given[key]
         for key in ("variant", "local_rounds", "grouping", "noise", "minimum")
     }
@@ -287,12 +275,10 @@ def run_keyed(
             f"{method} runs on one table; expected {' or '.join(METHODS)} with --table"
         )
     _check_options(method, None, given)
-    values: dict[str, object] = {
-        "run.epsilon": given["epsilon"],
-        "run.security": given["security"],
-        "run.noise": given["noise"],
-    }
-    study = load_keyed_study(config, {k: v for k, v in values.items() if v is not None})
+    for name in ("label", "capacity", "plain"):
+        if given[name] not in (None, False):
+            raise click.UsageError(f"--{name} is for one table; expected none with --table")
+    study = load_keyed_study(config, overrides_from_options(_own_values(given)))
     if isinstance(table, Table):
         if len(study.tables.names) > 1:
             names = " ".join(f"--table {name}=FILE" for name in study.tables.names)
@@ -308,6 +294,26 @@ def run_keyed(
     folder = out or default_run_folder(study.id)
     report = run_views(study, table, folder, method=method, run=run_view)
     print_keyed_result(report, folder, as_json=as_json)
+
+
+def _common_values(given: Mapping[str, Any]) -> dict[str, object]:
+    """Returns the values that all methods take from the options, by dotted key."""
+    return {
+        "run.rounds": given["rounds"],
+        "run.epsilon": given["epsilon"],
+        "run.schedule": given["schedule"],
+        "run.security": given["security"],
+        "clients.participation": given["participation"],
+    }
+
+
+def _own_values(given: Mapping[str, Any]) -> dict[str, object]:
+    """Returns the values that DistAIM and central AIM take from the options, by dotted key."""
+    return _common_values(given) | {
+        "run.input": given["given"],
+        "run.upload": given["upload"],
+        "run.noise": given["noise"],
+    }
 
 
 def _method_of(path: Path) -> str:

@@ -188,7 +188,8 @@ def assemble(
     study = folder.study
     seed = study.seed if study.seed is not None else secrets.randbits(64)
     reports = {name: _report(folder.view(name)) for name in study.configs}
-    count = persons or _whole(reports[study.tables.parent.name].get("synthetic_rows"))
+    of_persons = folder.view(study.tables.parent.name)
+    count = persons or _rows_of(of_persons, reports[study.tables.parent.name])
     drawn = folder.draw(PersonsWanted(count, seed=seed))
     texts = write_tables(folder.path, study.tables, drawn)
     figures = (
@@ -254,5 +255,11 @@ def _report(folder: Path) -> dict[str, object]:
     return found
 
 
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 1
+def _rows_of(folder: Path, report: Mapping[str, object]) -> int:
+    rows = report.get("synthetic_rows")
+    if not isinstance(rows, int) or rows < 1:
+        raise StoreError(
+            folder / "report.json",
+            "says no number of persons; expected it, or a number of persons to draw",
+        )
+    return rows

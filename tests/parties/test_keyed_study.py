@@ -121,6 +121,11 @@ def test_commands_for_one_table_say_what_the_configuration_is(tmp_path: Path) ->
         load_config(path)
     found = syncret_command("run", path, "--data", options[1].partition("=")[2])
     assert "expected --table patients=FILE --table stays=FILE" in found.output
+    for option in ("--plain", "--label=ward", "--capacity=9"):
+        found = syncret_command("run", path, *options, option)
+        assert f"{option.partition('=')[0]} is for one table" in found.output
+    found = syncret_command("data", "draft", *options, "--private-numbers")
+    assert "--private-numbers is for one table" in found.output
     found = syncret_command("run", path, *options, "--method", "flaim")
     assert "expected distaim or aim" in found.output
     found = syncret_command("run", path, *options[:2], "--method", "aim", "--out", tmp_path / "r")
@@ -163,6 +168,9 @@ def test_an_interrupted_run_goes_on_with_the_view_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, options = written(tmp_path)
+    document = parse_toml(path.read_text(encoding="utf-8"))
+    document["table"][1]["format"] = {"delimiter": ";", "decimal": ","}  # type: ignore[index]
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
     tables = {option.partition("=")[0]: option.partition("=")[2] for option in options[1::2]}
     out = tmp_path / "run"
     begun = list[str]()
@@ -182,7 +190,15 @@ def test_an_interrupted_run_goes_on_with_the_view_that_is_missing(
     run = syncret.synthesize_tables(tables, path, method="aim", out=out)
     assert begun == ["study-patients", "study-stays", "study-stays"]
     assert set(run.tables) == {"patients", "stays"}
-    assert len(run.sample(10, seed=1)["patients"]) == 10
+    assert run.tables["stays"]["weight"].dtype == float
+    assert run.tables["patients"]["pid"].tolist()[:2] == [1, 2]
+    more = tmp_path / "more"
+    ran("data", "sample", out, "-n", 10, "--out", more, "--seed", 3)
+    drawn = read_text(more / "patients.csv").columns
+    samples = [
+        run.sample(10, seed=seed)["patients"]["born"].astype(str).tolist() for seed in (3, 2)
+    ]
+    assert samples[0] == list(drawn["born"]) != samples[1]
     assert set(run.views) == {"patients", "stays"}
 
 
@@ -280,7 +296,12 @@ def test_servers_count_a_persons_rows_where_they_link_them(
 def test_linked_tables_make_the_same_run_as_whole_rows(tmp_path: Path) -> None:
     path, options = linked(tmp_path, "tables")
     out = tmp_path / "run"
-    ran("run", path, *options, "--method", "aim", "--clients", 2, "--out", out)
+    ran("run", path, *options, "--method", "aim", "--clients", 2, "--rounds", 3, "--out", out)
+    rounds = {
+        load_config(out / "views" / name / "config.toml").run.rounds
+        for name in ("patients", "stays")
+    }
+    assert rounds == {3}, "options are those of every view"
     (own,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["figures"]["synthetic"]
     assert (own["broken"], own["unordered"]) == (0, 0)
     assert "0" not in own["numbers"], "persons without rows join nothing"
