@@ -1,5 +1,6 @@
 """Tables with keys on the command line: drafts, views for owners, tables of finished runs, more persons."""
 
+import hashlib
 import json
 import secrets
 import shutil
@@ -204,7 +205,9 @@ def _draw_from(
         raise click.UsageError(
             f"--view is for each of {', '.join(sorted(names))}; expected them all"
         )
-    folder = KeyedFolder.made(out, study)
+    folder = KeyedFolder.made(
+        out, study, hashlib.sha256(json.dumps(sorted(map(str, views))).encode())
+    )
     _collect_views(folder, views)
     document = assemble(folder, method="runs of views", real=None, started=started, persons=persons)
     print_keyed_result(document, out, as_json=as_json)

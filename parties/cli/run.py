@@ -289,11 +289,11 @@ def run_keyed(
     def run_view(name: str, rows: Table | Mapping[str, Table], folder: Path) -> None:
         click.echo(f"{name}: a row is {study.views[name].holds}", err=True)
         request = TrialRequest(method, table_name(rows), *split, seed)
-        run_whole_trial(study.configs[name], rows, request, out=folder)
+        run_whole_trial(study.configs[name], rows, request, out=folder, again_in=whole)
 
-    folder = out or default_run_folder(study.id)
-    report = run_views(study, table, folder, method=method, run=run_view)
-    print_keyed_result(report, folder, as_json=as_json)
+    whole = out or default_run_folder(study.id)
+    report = run_views(study, table, whole, method=method, run=run_view)
+    print_keyed_result(report, whole, as_json=as_json)
 
 
 def _common_values(given: Mapping[str, Any]) -> dict[str, object]:
@@ -396,8 +396,12 @@ def run_whole_trial(
     *,
     out: Path | None,
     children: Children | None = None,
+    again_in: Path | None = None,
 ) -> tuple[RunFolder, Mapping[str, Any]]:
-    """Does the work of ``run_trial`` without the summary; returns the run's folder and its report."""
+    """Does the work of ``run_trial`` without the summary; returns the run's folder and its report.
+
+    ``again_in`` is the folder with which the command goes on, if it is another one.
+    """
     run_folder = out or default_run_folder(config.run.id)
     distaim = request.method == DISTAIM
     if distaim and children is None:
@@ -408,7 +412,12 @@ def run_whole_trial(
         record_tables(folder.path, trial.config, table)
         method = partial(run_method, trial, folder, children=children)
         report = run_trial_in_folder(
-            trial, folder, method, rounds=config.run.rounds, goes_on=distaim
+            trial,
+            folder,
+            method,
+            rounds=config.run.rounds,
+            goes_on=distaim,
+            again_in=again_in,
         )
     finally:
         if children is not None:

@@ -5,6 +5,7 @@ Secret: the table.
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -32,10 +33,11 @@ def run_in_folder(
     clients: int,
     rounds: int,
     then: str,
+    again_in: Path | None = None,
 ) -> Mapping[str, Any]:
     """Does ``work`` in ``folder``, with ``clients`` participants and ``rounds`` at most; returns its report.json.
 
-    ``then`` is the effect of the same command on the folder of an interrupted run.
+    ``then`` is the effect of the same command on the folder of an interrupted run, or on ``again_in``, in which it is.
     """
     display = Display(clients=clients, rounds=rounds)
 
@@ -46,7 +48,7 @@ def run_in_folder(
             progress.event("folder", f"{beginning} {folder.path}")
             return await work(progress)
 
-    again = f"the same command with --out {folder.path} {then}"
+    again = f"the same command with --out {again_in or folder.path} {then}"
     return run_supervised(main, watch_stdin=False, events=None, again=again)
 
 
@@ -57,17 +59,26 @@ def run_trial_in_folder(
     *,
     rounds: int,
     goes_on: bool,
+    again_in: Path | None = None,
 ) -> Mapping[str, Any]:
     """Runs ``method``, which has at most ``rounds`` rounds, writes the report and tidies up; returns report.json.
 
-    ``goes_on``: the method keeps finished rounds, and the same command on the same folder continues.
+    ``goes_on``: the method keeps finished rounds, and the same command on the same folder continues; ``again_in`` is
+    the folder that the command was given, if the run's folder is within it.
     """
 
     async def work(progress: Progress) -> Mapping[str, Any]:
         return finish_trial(trial, folder, await method(progress))
 
     then = "goes on after the last finished round" if goes_on else "begins anew"
-    return run_in_folder(folder, work, clients=trial.partition.clients, rounds=rounds, then=then)
+    return run_in_folder(
+        folder,
+        work,
+        clients=trial.partition.clients,
+        rounds=rounds,
+        then=then,
+        again_in=again_in,
+    )
 
 
 def print_result(

@@ -24,6 +24,20 @@ def overrides_from_options(given: Mapping[str, object]) -> dict[str, object]:
     return changes
 
 
+def read_document(path: Path) -> dict[str, object]:
+    """Returns the TOML document of a configuration. Raises ConfigError for an unreadable file, or broken TOML."""
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), "", "is not UTF-8 text; expected a TOML config") from error
+    except OSError as error:
+        raise ConfigError(
+            str(path), "", f"cannot be read: {error.strerror or error}; expected a TOML config"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
+
+
 def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Config:
     """Returns the config of ``path``, checked after ``overrides`` by dotted key ("run.rounds") were applied.
 
@@ -33,18 +47,7 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Co
 
     Raises ConfigError with file and key: unreadable file, broken TOML, unknown or missing key, wrong type or value.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), "", "is not UTF-8 text; expected a TOML config") from error
-    except OSError as error:
-        raise ConfigError(
-            str(path), "", f"cannot be read: {error.strerror or error}; expected a TOML config"
-        ) from error
-    try:
-        document = parse_toml(text)
-    except ValueError as error:
-        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
+    document = read_document(path)
     apply_overrides(document, overrides or {})
     read_named_files(document, path)
     earlier = read_refresh(document, path)

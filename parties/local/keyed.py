@@ -8,6 +8,8 @@
 The folder of an interrupted run goes on with the view that was not finished. Secret: the tables that were given.
 """
 
+import hashlib
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -41,6 +43,8 @@ from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 
 STUDY_FILE = "study.toml"
 VIEWS = "views"
+_MARK = "run.sha256"
+"""Digest of the study and of all that a run was made of, to which the same command is held when it goes on."""
 Rows: TypeAlias = Table | Mapping[str, Table]
 """Owners' rows of a view; by source where servers link them."""
 RunView: TypeAlias = Callable[[str, Rows, Path], object]
@@ -64,21 +68,27 @@ class KeyedFolder:
         return cls(path, load_keyed_study(path / STUDY_FILE))
 
     @classmethod
-    def made(cls, path: Path, study: KeyedStudy) -> "KeyedFolder":
-        """Makes the folder, or opens that of an interrupted run of the same study. Raises StoreError."""
+    def made(cls, path: Path, study: KeyedStudy, given: "hashlib._Hash") -> "KeyedFolder":
+        """Makes the folder, or opens that of an interrupted run of the same study on what is ``given``.
+
+        Raises StoreError.
+        """
         text = tomli_w.dumps(dict(study.document))
-        mark = path / STUDY_FILE
-        if path.exists() and any(path.iterdir()):
-            if not mark.exists() or mark.read_text(encoding="utf-8") != text:
-                raise StoreError(
-                    path,
-                    "is not empty and not a run of this study; expected a new folder for --out",
-                )
-            if (path / "report.json").exists():
-                raise StoreError(path, "holds a finished run; expected a new folder for --out")
+        given.update(text.encode())
+        mark, digest = path / _MARK, given.hexdigest()
+        if (path / "report.json").exists():
+            raise StoreError(path, "holds a finished run; expected a new folder for --out")
+        begun = mark.read_text(encoding="utf-8") if mark.exists() else None
+        if path.exists() and any(path.iterdir()) and begun != digest:
+            raise StoreError(
+                path,
+                "is not empty, and no unfinished run of this study, these tables and this method; expected a new "
+                "folder for --out",
+            )
         with disk_errors(path, "made"):
             path.mkdir(parents=True, exist_ok=True)
-        write_atomic(mark, text)
+        write_atomic(mark, digest)
+        write_atomic(path / STUDY_FILE, text)
         return cls(path, study)
 
     def view(self, name: str) -> Path:
@@ -166,11 +176,19 @@ def run_views(
     """
     started = time.monotonic()
     rows, read = keyed_rows(study, given)
-    folder = KeyedFolder.made(path, study)
+    folder = KeyedFolder.made(path, study, _digest(method, read))
     for name in study.configs:
         if not RunFolder(folder.view(name), SERVER_FOLDERS).finished:
             run(name, rows[name], folder.view(name))
     return assemble(folder, method=method, real=read, started=started)
+
+
+def _digest(method: str, read: Mapping[str, TextTable]) -> "hashlib._Hash":
+    digest = hashlib.sha256(method.encode())
+    for name, table in sorted(read.items()):
+        columns = {column: list(cells) for column, cells in table.columns.items()}
+        digest.update(json.dumps([name, columns], sort_keys=True).encode())
+    return digest
 
 
 def assemble(
@@ -220,6 +238,8 @@ def assemble(
         seconds=time.monotonic() - started,
     )
     write_keyed_report(folder.path, document, figures)
+    # Whoever has the folder of a finished run could hold guesses of the tables against it.
+    (folder.path / _MARK).unlink(missing_ok=True)
     return document
 
 

@@ -22,8 +22,9 @@ from mechanisms.keyed.views import KEY, View, views_of
 from mechanisms.text_table import and_list
 from parties.config import PERSON, SAMPLE, Config
 from parties.config.config import apply_overrides, config_from_dict
+from parties.config.files import read_document
+from parties.config.named_files import read_named_files
 from parties.foundation.errors import ConfigError
-from parties.foundation.untrusted_text import parse_toml
 from parties.mpc.planning.budget import unit_loss
 from parties.session.study import Study
 
@@ -32,6 +33,7 @@ _OWN = ("unit", "rows_per_person", "person", "more_rows")
 """Keys of [run] that follow from the tables."""
 _SECTIONS = ("run", "clients", "workload", "timeouts", "compute", "network", "party", "tls", TABLE)
 _STEPS_WEIGHT = 2.0
+"""Rows of a person that count in a view of steps, over those of a person on average; in that of persons 1."""
 _ALMOST = 1 - 2.0**-12
 _TRIES = 8
 
@@ -81,20 +83,6 @@ def is_keyed_config(path: Path) -> bool:
         return False
 
 
-def read_document(path: Path) -> dict[str, object]:
-    """Returns a configuration's TOML document. Raises ConfigError."""
-    try:
-        return parse_toml(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), "", "is not UTF-8 text; expected a TOML config") from error
-    except OSError as error:
-        raise ConfigError(
-            str(path), "", f"cannot be read: {error.strerror or error}; expected a TOML config"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(str(path), "", f"is not valid TOML: {error}") from error
-
-
 def load_keyed_study(path: Path, overrides: Mapping[str, object] | None = None) -> KeyedStudy:
     """Returns the study of the configuration ``path``, after ``overrides`` by dotted key were applied.
 
@@ -119,8 +107,12 @@ def load_keyed_study(path: Path, overrides: Mapping[str, object] | None = None) 
             f"run.{own[0]}",
             "follows from [[table]]; expected none: the guarantee is for a person",
         )
+    described = document[TABLE]
+    for table in described if isinstance(described, list) else ():
+        if isinstance(table, dict):
+            read_named_files(table, path)
     try:
-        tables = KeyedTables.from_list(document[TABLE])
+        tables = KeyedTables.from_list(described)
     except DomainError as error:
         raise ConfigError(source, TABLE, str(error)) from error
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "run"

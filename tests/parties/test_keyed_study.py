@@ -85,6 +85,19 @@ def test_a_view_is_a_flat_configuration_for_persons(tmp_path: Path) -> None:
     assert configs["stays"].clients.rows_per_client == 3000
 
 
+def test_columns_name_files_beside_the_configuration(tmp_path: Path) -> None:
+    path, _ = written(tmp_path)
+    document = parse_toml(path.read_text(encoding="utf-8"))
+    (tmp_path / "wards.txt").write_text("surgery\ninternal\n", encoding="utf-8")
+    tables: list[dict[str, list[dict[str, object]]]] = document["table"]  # type: ignore[assignment]
+    (place,) = (i for i, c in enumerate(tables[1]["column"]) if c["name"] == "ward")
+    private = {"kind": "categorical", "values": "private", "candidates": "wards.txt"}
+    tables[1]["column"][place] = {"name": "ward", "missing": True} | private
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
+    (child,) = load_keyed_study(path).tables.children
+    assert child.column("ward").labels[:2] == ("surgery", "internal")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -187,7 +200,13 @@ def test_an_interrupted_run_goes_on_with_the_view_that_is_missing(
     monkeypatch.setattr(keyed, "prepare", prepared)
     with pytest.raises(KeyboardInterrupt):
         syncret.synthesize_tables(tables, path, method="aim", out=out)
+    other = (tmp_path / "stays.csv").read_text(encoding="utf-8")
+    (tmp_path / "stays.csv").write_text(other.replace("surgery", "internal"), encoding="utf-8")
+    with pytest.raises(syncret.StoreError, match="no unfinished run of this study, these tables"):
+        syncret.synthesize_tables(tables, path, method="aim", out=out)
+    (tmp_path / "stays.csv").write_text(other, encoding="utf-8")
     run = syncret.synthesize_tables(tables, path, method="aim", out=out)
+    assert not (out / "run.sha256").exists()
     assert begun == ["study-patients", "study-stays", "study-stays"]
     assert set(run.tables) == {"patients", "stays"}
     assert run.tables["stays"]["weight"].dtype == float
