@@ -166,6 +166,16 @@ class ChildTable:
         )
 
     @property
+    def levels(self) -> tuple[str, ...]:
+        """Columns that are modelled by their change and by the cell that it leads to: all but the order."""
+        return tuple(each.name for each in self.changes if each.name != self.order)
+
+    @property
+    def coarse(self) -> tuple[str, ...]:
+        """Levels of which coarse cells are enough, since every value is the one before and a change."""
+        return tuple(name for name in self.levels if name not in self.modelled)
+
+    @property
     def follows(self) -> bool:
         """True if anything of a row is drawn given the row before; not where all columns are constant or copied."""
         return bool(self.modelled or self.changes)

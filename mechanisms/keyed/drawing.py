@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.column_values import number_text
-from mechanisms.columns import Column
+from mechanisms.columns import Categorical, Column
 from mechanisms.conditioning import DRAWN, conditioned, fill_possible
 from mechanisms.constraints.rows import settle
 from mechanisms.domain import Domain
@@ -46,6 +46,10 @@ MOST_PERSONS = 10**9
 """Largest key of a drawn person."""
 Texts: TypeAlias = dict[str, NDArray[np.object_]]
 """Modelled columns as text, (rows,) each, None for a missing value."""
+
+
+TRIES = 20
+"""Most times that a row is drawn again whose changes do not lead to the drawn cells of its values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,15 +230,66 @@ class _Drawing:
         given |= {f"{child.name}.{FIRST}.{name}": fixed[name] for name in child.constant}
         given |= {f"{child.name}.{BEFORE}.{name}": before[name] for name in child.changing}
         start = _codes_of(model.domain, given, len(numbers))
-        codes = _fill(model, start, tuple(given), generator=self.generator)
-        fixed = fixed | {
-            change.name: self._changed(
-                child, model, codes, before=before[change.name], name=change.name
-            )
-            for change in child.changes
-        }
+        codes, changed = self._agreeing(child, model, start, given=tuple(given), before=before)
+        fixed = fixed | changed
         domain, drawn = self._row_codes(model, codes, child, names=child.modelled, word=NOW)
         return self._texts(domain, drawn, fixed)
+
+    def _agreeing(
+        self,
+        child: ChildTable,
+        model: Model,
+        start: NDArray[np.int32],
+        *,
+        given: Sequence[str],
+        before: Texts,
+    ) -> tuple[NDArray[np.int32], Texts]:
+        """Draws rows whose changes lead to the cells that were drawn for their values; also returns these values.
+
+        A row for which no try does keeps its first change.
+        """
+        codes = _fill(model, start, given, generator=self.generator)
+        changed = self._all_changed(child, model, codes, before=before)
+        # What has no change stays, and what is missing: else a row that keeps all values would agree more often than
+        # one that does not.
+        names = [f"{child.name}.{NOW}.{n}" for n in child.modelled if n not in child.levels]
+        kept = [model.domain.index(name) for name in names]
+        start[:, kept] = codes[:, kept]
+        levels = [model.domain.index(f"{child.name}.{NOW}.{name}") for name in child.levels]
+        absent = _absent(model.domain, codes, levels)
+        wrong = np.flatnonzero(~self._agree(child, model, codes, changed))
+        for _ in range(TRIES):
+            if not len(wrong):
+                break
+            again = _fill(model, start[wrong], (*given, *names), generator=self.generator)
+            same = (_absent(model.domain, again, levels) == absent[wrong]).all(axis=1)
+            mine = {name: texts[wrong] for name, texts in before.items()}
+            values = self._all_changed(child, model, again, before=mine)
+            agree = same & self._agree(child, model, again, values)
+            codes[wrong[agree]] = again[agree]
+            for name, texts in values.items():
+                changed[name][wrong[agree]] = texts[agree]
+            wrong = wrong[~agree]
+        return codes, changed
+
+    def _all_changed(
+        self, child: ChildTable, model: Model, codes: NDArray[np.int32], *, before: Texts
+    ) -> dict[str, NDArray[np.object_]]:
+        return {
+            each.name: self._changed(child, model, codes, before=before[each.name], name=each.name)
+            for each in child.changes
+        }
+
+    @staticmethod
+    def _agree(
+        child: ChildTable, model: Model, codes: NDArray[np.int32], changed: Texts
+    ) -> NDArray[np.bool_]:
+        agree = np.ones(len(codes), np.bool_)
+        for name in child.levels:
+            place = model.domain.index(f"{child.name}.{NOW}.{name}")
+            found = _codes_of(model.domain, {model.domain.names[place]: changed[name]}, len(codes))
+            agree &= found[:, place] == codes[:, place]
+        return agree
 
     def _row_codes(
         self,
@@ -277,12 +332,13 @@ class _Drawing:
         change = f"{child.name}.{CHANGE}.{name}"
         by = self._drawn(model, codes, change)
         steps = model.domain.columns[model.domain.index(change)]
+        modelled = name in child.modelled
         found = np.empty(len(codes), object)
-        if name in child.modelled:
+        if modelled:
             found = self._drawn(model, codes, f"{child.name}.{NOW}.{name}")
         for row, (start, now, text) in enumerate(zip(before, found, by, strict=True)):
             old = number_in(column, start)
-            absent = name in child.modelled and number_in(column, now) is None
+            absent = modelled and number_in(column, now) is None
             step = number_in(steps, text)
             if old is not None and step is not None and not absent:
                 found[row] = number_text(column, nearest_in(column, old + step))
@@ -354,6 +410,18 @@ def _code(column: Column, text: str | None) -> int:
         return column.size - 1 if column.missing else DRAWN
     code = column.code_of(text)
     return DRAWN if code is None else code
+
+
+def _absent(domain: Domain, codes: NDArray[np.int32], places: Sequence[int]) -> NDArray[np.bool_]:
+    """Returns where columns of numbers (rows, places) have no number: a missing value or a mark."""
+    found = np.zeros((len(codes), len(places)), np.bool_)
+    for at, place in enumerate(places):
+        column = domain.columns[place]
+        marks = () if isinstance(column, Categorical) else column.marks
+        absent = [column.code_of(mark) for mark in marks]
+        absent += [column.size - 1] if column.missing else []
+        found[:, at] = np.isin(codes[:, place], np.array(absent, np.int64))
+    return found
 
 
 def _fill(

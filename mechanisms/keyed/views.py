@@ -97,6 +97,7 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
         drawn: list[Column] = [
             _named(columns[n], f"{child.name}.{NOW}.{n}") for n in child.modelled
         ]
+        drawn += [coarse(_named(columns[n], f"{child.name}.{NOW}.{n}")) for n in child.coarse]
         for each in child.changes:
             column = _named(each, f"{child.name}.{CHANGE}.{each.name}")
             drawn.append(replace(column, missing=each.name in child.modelled))
@@ -465,7 +466,7 @@ class _Rows:
         of = {
             FIRST: (child.constant, firsts),
             BEFORE: (child.changing, before),
-            NOW: (child.modelled, after),
+            NOW: ((*child.modelled, *child.coarse), after),
         }
         for word, (names, rows) in of.items():
             for name in names:
