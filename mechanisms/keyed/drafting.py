@@ -1,8 +1,8 @@
 """Draft of tables with keys: the key, the table of persons, orders, gaps, constant columns, numbers of rows.
 
 As in `mechanisms.draft`, everything was read from the tables and is for their owners' eyes until it is confirmed. The
-tables are secret. Limits: the key is called alike in all tables; an order is the first column of dates, or else one of
-whole numbers that differ in all rows of each person.
+tables are secret. Limits: an order is the first column of dates, or else one of whole numbers that differ in all rows
+of each person.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 from mechanisms.column_values import number_of
 from mechanisms.columns import Categorical, Moment, Ordered
 from mechanisms.domain import Domain
-from mechanisms.draft import KNOWN_MISSING, Draft, draft_of
+from mechanisms.draft import Draft, draft_of
 from mechanisms.draft_notes import RARE_ROWS
 from mechanisms.errors import DataError, DomainError
 from mechanisms.keyed.declared import MOST_ROWS, ChildTable, KeyedTables, ParentTable
+from mechanisms.keyed.keys import find_keys, is_single
 from mechanisms.linked_draft import TableRead
 from mechanisms.numbers import Integer, Real
-from mechanisms.person_rows import find_person_key, named_as_key
 from mechanisms.table import as_modelled
 from mechanisms.text_table import TextTable, and_list
 
@@ -46,17 +46,23 @@ class KeyedDraft:
     notes: tuple[str, ...]
 
 
-def draft_tables(tables: Mapping[str, TableRead], *, private_bins: bool = False) -> KeyedDraft:
+def draft_tables(
+    tables: Mapping[str, TableRead],
+    *,
+    keys: Mapping[str, str] | None = None,
+    private_bins: bool = False,
+) -> KeyedDraft:
     """Returns a description of tables, by name, whose rows belong to persons with a common key.
 
-    Raises ``DataError`` as ``draft_of``; if no key, or more than one table of persons, is found.
+    ``keys`` are the key columns of tables where they are known. Raises ``DataError`` as ``draft_of``; for keys of no
+    table or column; if no key, or more than one table of persons, is found.
     """
-    key = _key(tables)
-    parent = _parent(tables, key)
+    keys = find_keys(tables, keys or {})
+    parent = _parent(tables, keys)
     drafts, children, notes = dict[str, Draft](), list[ChildTable](), list[str]()
     order = sorted(tables, key=lambda name: name != parent)
     for name in order:
-        read = tables[name]
+        read, key = tables[name], keys[name]
         kept = {c: values for c, values in read.table.columns.items() if c != key}
         if not kept:
             raise DataError(f"{read.where}: has no column besides {key!r}; expected some to model")
@@ -66,7 +72,9 @@ def draft_tables(tables: Mapping[str, TableRead], *, private_bins: bool = False)
         drafts[name] = replace(draft, domain=domain)
         if name != parent:
             shared = (
-                {} if parent is None else _of_persons(tables[parent], drafts[parent].domain, key)
+                {}
+                if parent is None
+                else _of_persons(tables[parent], drafts[parent].domain, keys[parent])
             )
             child, said = _child(name, key, read, domain=drafts[name].domain, persons=shared)
             if parent is not None:
@@ -74,50 +82,30 @@ def draft_tables(tables: Mapping[str, TableRead], *, private_bins: bool = False)
             children.append(child)
             notes += said
     own = None if parent is None else drafts[parent].domain
-    found = KeyedTables(ParentTable(parent or PERSONS, key, own), tuple(children))
-    return KeyedDraft(found, drafts, (*_key_notes(key, parent), *notes))
+    above = ParentTable(parent or PERSONS, keys[parent or order[0]], own)
+    found = KeyedTables(above, tuple(children))
+    return KeyedDraft(found, drafts, (*_key_notes(keys, parent), *notes))
 
 
-def _key(tables: Mapping[str, TableRead]) -> str:
-    if len(tables) == 1:
-        ((_, read),) = tables.items()
-        found = find_person_key(read.table.columns, KNOWN_MISSING)
-        if found is None:
-            raise DataError(
-                f"{read.where}: no column looks like a person's key with several rows each; expected one that is called"
-                " so, such as patient_id"
-            )
-        return found.column
-    columns = [read.table.columns for read in tables.values()]
-    common = [name for name in columns[0] if all(name in each for each in columns)]
-    if not common:
-        raise DataError(
-            f"no column stands in all of {and_list(tables)}; expected the key of persons, called alike in all of them"
-        )
-    # Of several one that is called so, then the one with the most values: a date or a sex stands in all tables, too.
-    return max(common, key=lambda name: (*named_as_key(name), len(set(columns[0][name]))))
-
-
-def _parent(tables: Mapping[str, TableRead], key: str) -> str | None:
+def _parent(tables: Mapping[str, TableRead], keys: Mapping[str, str]) -> str | None:
     """Returns the table with one row of each person, None if there is none."""
-    single = [name for name, read in tables.items() if _is_single(read.table.columns[key])]
+    single = [name for name, read in tables.items() if is_single(read.table.columns[keys[name]])]
+    called = " and ".join(repr(key) for key in dict.fromkeys(keys.values()))
     if len(single) == len(tables):
         raise DataError(
-            f"{and_list(tables)}: each {key!r} stands once in every table; expected a table with several rows of a "
+            f"{and_list(tables)}: each {called} stands once in every table; expected a table with several rows of a "
             "person. Tables of the same persons are linked with --source"
         )
     if len(single) > 1:
         raise DataError(
-            f"{and_list(single)}: each {key!r} stands once in these tables; expected one table of persons: join them"
+            f"{and_list(single)}: each {called} stands once in these tables; expected one table of persons: join them"
         )
     return single[0] if single else None
 
 
-def _is_single(values: Sequence[str]) -> bool:
-    return len(set(values)) == len(values)
-
-
-def _key_notes(key: str, parent: str | None) -> tuple[str, ...]:
+def _key_notes(keys: Mapping[str, str], parent: str | None) -> tuple[str, ...]:
+    called = set(keys.values())
+    key = ", ".join(called if len(called) == 1 else (f"{name}.{key}" for name, key in keys.items()))
     if parent is None:
         return (f"{key} is the key of persons, who have no table of their own",)
     return (f"{key} is the key of persons; {parent} has a row for each",)

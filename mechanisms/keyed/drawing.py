@@ -257,7 +257,7 @@ class _Drawing:
         start[:, kept] = codes[:, kept]
         levels = [model.domain.index(f"{child.name}.{NOW}.{name}") for name in child.levels]
         absent = _absent(model.domain, codes, levels)
-        wrong = np.flatnonzero(~self._agree(child, model, codes, changed))
+        wrong = np.flatnonzero(~self._agree(child, model, codes, changed=changed))
         for _ in range(TRIES):
             if not len(wrong):
                 break
@@ -265,7 +265,7 @@ class _Drawing:
             same = (_absent(model.domain, again, levels) == absent[wrong]).all(axis=1)
             mine = {name: texts[wrong] for name, texts in before.items()}
             values = self._all_changed(child, model, again, before=mine)
-            agree = same & self._agree(child, model, again, values)
+            agree = same & self._agree(child, model, again, changed=values)
             codes[wrong[agree]] = again[agree]
             for name, texts in values.items():
                 changed[name][wrong[agree]] = texts[agree]
@@ -282,7 +282,7 @@ class _Drawing:
 
     @staticmethod
     def _agree(
-        child: ChildTable, model: Model, codes: NDArray[np.int32], changed: Texts
+        child: ChildTable, model: Model, codes: NDArray[np.int32], *, changed: Texts
     ) -> NDArray[np.bool_]:
         agree = np.ones(len(codes), np.bool_)
         for name in child.levels:

@@ -97,14 +97,20 @@ class KeyedRun:
 
 
 @in_terms_of_python
-def draft_tables(tables: Mapping[str, TableLike]) -> str:
+def draft_tables(
+    tables: Mapping[str, TableLike], *, key: str | Mapping[str, str] | None = None
+) -> str:
     """Drafts a configuration of tables with keys, by name, as text in TOML.
 
-    The key of persons is called alike in all tables, and repeats in all but one. Values that were read from the tables
-    are marked: replace or confirm them. Raises DataError, TypeError.
+    ``key`` is the column by which rows belong to persons, of all tables or by table; by default it is found. It repeats
+    in all tables but one. Values that were read from the tables are marked: replace or confirm them. Raises DataError,
+    TypeError.
     """
     read = {name: _as_read(table_of(table, name=name)) for name, table in _given(tables).items()}
-    return keyed_draft_text(draft_of_tables(read))
+    if key is not None and not isinstance(key, str | Mapping):
+        raise TypeError(f"key is {type_name(key)}; expected a column, or columns by table")
+    keys = dict.fromkeys(read, key) if isinstance(key, str) else key
+    return keyed_draft_text(draft_of_tables(read, keys=keys))
 
 
 @in_terms_of_python

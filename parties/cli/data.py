@@ -67,6 +67,13 @@ def data() -> None:
     "beside numbers are read from the table and marked. For tables of some 10,000 rows or more.",
 )
 @click.option(
+    "--key",
+    "keys",
+    metavar="[NAME=]COLUMN",
+    multiple=True,
+    help="With --table: the column by which rows belong to persons, of all tables or of one. By default it is found.",
+)
+@click.option(
     "--all-columns",
     is_flag=True,
     help="List the table's columns in their order: synthetic tables have the left-out ones too, empty.",
@@ -78,6 +85,7 @@ def domain(
     private_bins: bool,
     private: bool,
     private_numbers: bool,
+    keys: tuple[str, ...],
     all_columns: bool,
     as_json: bool,
 ) -> None:
@@ -108,8 +116,12 @@ def domain(
             "--private-numbers is for one table; --private-bins is for tables with keys, too"
         )
     if isinstance(table, TablesWithKeys):
-        _draft_keyed(table, out, private_bins=private_bins, as_json=as_json)
+        _draft_keyed(table, out, keys=keys, private_bins=private_bins, as_json=as_json)
         return
+    if keys:
+        raise click.UsageError(
+            "--key is for tables with keys; expected --table NAME=TABLE for each"
+        )
     if isinstance(table, Mapping):
         draft, sources = draft_sources(_read(table), private_bins=private_bins)
     else:
@@ -168,14 +180,19 @@ def schema(schema: Path, out: Path | None, as_json: bool) -> None:
 
 
 def _draft_keyed(
-    tables: TablesWithKeys, out: Path | None, *, private_bins: bool, as_json: bool
+    tables: TablesWithKeys,
+    out: Path | None,
+    *,
+    keys: tuple[str, ...],
+    private_bins: bool,
+    as_json: bool,
 ) -> None:
     # Imported on demand: a flat draft needs none of it.
     from mechanisms.keyed.drafting import draft_tables
-    from parties.cli.keyed import keyed_draft_document, summarise_keyed
+    from parties.cli.keyed import keyed_draft_document, keys_by_table, summarise_keyed
     from parties.methods.keyed_draft import keyed_draft_text
 
-    draft = draft_tables(_read(tables), private_bins=private_bins)
+    draft = draft_tables(_read(tables), keys=keys_by_table(keys, tables), private_bins=private_bins)
     if as_json:
         click.echo(json.dumps(keyed_draft_document(draft), indent=2))
         return

@@ -5,7 +5,7 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _SEED_BITS = 64
+
+
+def keys_by_table(said: Iterable[str], tables: Collection[str]) -> dict[str, str]:
+    """Returns the key column of each table by ``said``, the values of --key: one of all tables, or NAME=COLUMN."""
+    found = dict[str, str]()
+    for each in said:
+        name, sign, column = each.partition("=")
+        if sign and name in tables:
+            found[name] = column
+        else:
+            found = dict.fromkeys(tables, each) | found
+    return found
 
 
 def keyed_draft_document(draft: KeyedDraft) -> dict[str, object]:

@@ -258,6 +258,41 @@ def test_a_draft_is_a_configuration(tmp_path: Path) -> None:
     assert syncret.draft_tables(tables) == out.read_text(encoding="utf-8")
 
 
+def test_keys_of_other_names_are_found_or_said_and_stand_in_the_tables_that_are_made(
+    tmp_path: Path,
+) -> None:
+    """Patients have an id, and their stays a column that leads to it."""
+    _, options = written(tmp_path)
+    patients, stays = tmp_path / "patients.csv", tmp_path / "stays.csv"
+    patients.write_text(patients.read_text().replace("pid", "id", 1), encoding="utf-8")
+    stays.write_text(stays.read_text().replace("pid", "patient", 1), encoding="utf-8")
+    config = tmp_path / "drafted.toml"
+    ran("data", "draft", *options, "--out", config)
+    document = parse_toml(config.read_text(encoding="utf-8"))
+    tables = KeyedTables.from_list(document["table"])
+    assert (tables.parent.key, tables.children[0].key) == ("id", "patient")
+    config.write_text(tomli_w.dumps(document | {"run": RUN}), encoding="utf-8")
+    ran("run", config, *options, "--method", "aim", "--out", tmp_path / "run")
+    assert (tmp_path / "run" / "patients.csv").read_text().startswith("id,")
+    keys = read_text(TableSource(tmp_path / "run" / "stays.csv")).columns["patient"]
+    assert set(keys) <= set(read_text(TableSource(tmp_path / "run" / "patients.csv")).columns["id"])
+
+    # Of columns that no name tells apart the owner says which it is, on the command line and in Python.
+    stays.write_text(stays.read_text().replace("patient", "x", 1), encoding="utf-8")
+    refused = syncret_command("data", "draft", *options)
+    assert "no key of persons found; say which column it is with --key" in str(refused.exception)
+    for said in (["stays=x"], ["x", "patients=id"]):
+        asked = [each for key in said for each in ("--key", key)]
+        found = json.loads(ran("data", "draft", *options, *asked, "--json"))
+        assert [table["key"] for table in found["table"]] == ["id", "x"]
+    given = {"patients": patients, "stays": stays}
+    assert 'key = "x"' in syncret.draft_tables(given, key={"stays": "x"})
+    assert (
+        "--key is for tables with keys"
+        in syncret_command("data", "draft", stays, "--key", "x").output
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("security", ["semi-honest", "malicious"])
 def test_three_servers_make_tables_with_keys(tmp_path: Path, security: str) -> None:
