@@ -11,7 +11,9 @@ from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
 from parties.audit.findings import FAIL, Check
 from parties.audit.html import render_audit
+from parties.audit.keyed import KeyedAudit, audit_keyed
 from parties.audit.runner import Audit, audit_folder
+from parties.local.keyed import is_keyed_run
 
 
 class AuditResult:
@@ -51,27 +53,70 @@ class AuditResult:
         return embedded_page(self.html)
 
 
+class KeyedAuditResult:
+    """Result of an audit of tables with keys: ``views``, by name, and the ``checks`` on all of them together.
+
+    ``passed`` is true if every view's audit passed and no check failed; the object itself has no truth value.
+    """
+
+    def __init__(self, found: KeyedAudit) -> None:
+        self._found = found
+        self.passed = found.ok
+        self.views = {name: AuditResult(view) for name, view in found.views.items()}
+        self.checks: tuple[Check, ...] = found.checks
+
+    @property
+    def headline(self) -> str:
+        """First sentences of each view's audit."""
+        return " ".join(f"{name}: {view.headline}" for name, view in self.views.items())
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """Failed checks, those of views as well."""
+        own = tuple(check for check in self.checks if check.status == FAIL)
+        return (*own, *(check for view in self.views.values() for check in view.failed))
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the document of `syncret audit --json`."""
+        return self._found.to_dict()
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("an audit has no truth value; ask for .passed")
+
+    def __repr__(self) -> str:
+        lines = [f"{check.status:<15}{check.name}: {check.detail}" for check in self.checks]
+        lines += [f"view {name}: {view.headline}" for name, view in self.views.items()]
+        return "\n".join([f"KeyedAuditResult({'passed' if self.passed else 'failed'})", *lines])
+
+
 @in_terms_of_python
 def audit(
     run: str | Path,
     *,
     config: str | Path | None = None,
     certificates: str | Path | None = None,
-) -> AuditResult:
+) -> AuditResult | KeyedAuditResult:
     """Makes every check of `syncret audit` on a run's folder or bundle; writes nothing.
+
+    Of a run of tables with keys every view is audited, and all together.
 
     Args:
         run: Folder or bundle of the run.
         config: Agreed configuration, from an independent source.
         certificates: Folder of the certificates; by default in the run's folder.
 
-    Raises StoreError if there are no transcripts, TypeError for no path.
+    Raises StoreError if there are no transcripts, TypeError for no path, ValueError for certificates of several views.
     """
     folder, agreed = (
         optional_path("certificates", certificates),
         optional_path("config", config),
     )
-    with unpacked_run(check_path("run", run)) as unpacked:
+    path = check_path("run", run)
+    if is_keyed_run(path):
+        if folder is not None:
+            raise ValueError("certificates are of one view; give the run of a view, in views/")
+        return KeyedAuditResult(audit_keyed(path, agreed=agreed))
+    with unpacked_run(path) as unpacked:
         found = audit_folder(
             unpacked.folder,
             left_out=unpacked.left_out,

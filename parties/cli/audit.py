@@ -73,12 +73,24 @@ def audit(
     RUN is the folder of a run of DistAIM, FLAIM or an algorithm between silos, with transcripts/ and certificates/,
     nothing of it secret, or a bundle (syncret bundle) or other archive of one, .zip or .tar.gz. --replay alone judges
     one server's recording against the transcript in its own folder. The exit status is 0 only if every check passes.
+
+    Of a run of tables with keys every view is audited, with a page in its own folder, and the budget of a person over
+    all of them; the tables are drawn again and compared.
     """
     # Local import: the checks take a second to import, and no other command needs them.
     from parties.audit.bundle import unpacked_run
     from parties.audit.html import render_audit
     from parties.audit.runner import audit_folder
+    from parties.local.keyed import VIEWS, is_keyed_run
 
+    if run is not None and is_keyed_run(run):
+        if certificates or replays or html:
+            raise click.UsageError(
+                "--certificates, --replay and --html are for one run; of tables with keys give the run of a view, such "
+                f"as {run / VIEWS}/NAME"
+            )
+        _audit_keyed(run, agreed, independent=independent, as_json=as_json)
+        return
     if run is None and not replays:
         raise click.UsageError("give a run, a recording with --replay, or both")
     if run is None and independent:
@@ -112,6 +124,28 @@ def audit(
         failed = [check.name for check in findings.checks if check.status == FAIL]
         raise AuditFailed(
             f"the audit found something wrong: {', '.join(failed) or 'nothing to check'}"
+        )
+
+
+def _audit_keyed(run: Path, agreed: Path | None, *, independent: bool, as_json: bool) -> None:
+    from parties.audit.html import render_audit
+    from parties.audit.keyed import audit_keyed
+    from parties.local.keyed import VIEWS
+
+    found = audit_keyed(run, agreed=agreed, independent=independent)
+    for name, view in found.views.items():
+        write_atomic(run / VIEWS / name / "audit.html", render_audit(view))
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        for name, view in found.views.items():
+            click.echo(f"{printable(name)}: {textwrap.fill(printable(view.headline), 110)}")
+            click.echo(f"{run / VIEWS / name / 'audit.html'}\n")
+        click.echo("All views together")
+        _print_checks(found.checks)
+    if not found.ok:
+        raise AuditFailed(
+            f"the audit found something wrong: {', '.join(found.failed) or 'nothing to check'}"
         )
 
 

@@ -358,7 +358,9 @@ def sample(
     from parties.cli.keyed import sample_keyed
 
     require_server_packages("syncret data sample")
-    if (run / "study.toml").exists() and not (run / "model").exists():
+    from parties.local.keyed import is_keyed_run
+
+    if is_keyed_run(run):
         if balance is not None or like is not None or all_columns or plain:
             raise click.UsageError("--balance, --like, --all-columns and --plain are for one table")
         sample_keyed(run, rows, out, where=where, seed=seed, overwrite=overwrite, as_json=as_json)
@@ -426,10 +428,17 @@ def estimate(run: Path, question: str, as_json: bool) -> None:
     CONDITION, CONDITION), ratio(FIGURE, CONDITION, CONDITION), odds_ratio(CONDITION, CONDITION, CONDITION) and
     slope(COLUMN, COLUMN, ...), for each value of columns (by COLUMN), of the rows that satisfy a condition (where
     CONDITION). RUN is the folder of a run of DistAIM, central AIM or FLAIM, that of server 0, or a bundle.
+
+    Of a run of tables with keys questions are about persons: their columns, as patients.age, the number of their rows,
+    as stays.number, and their first row, as stays.first.ward.
     """
     from parties.audit.bundle import unpacked_run
 
     require_server_packages("syncret data estimate")
+    from parties.local.keyed import KeyedFolder, is_keyed_run
+
+    if is_keyed_run(run):
+        run = KeyedFolder.of(run).of_persons
     from mechanisms.estimates import estimates
     from mechanisms.question import parse_question
     from parties.report.knowledge import run_knowledge
@@ -558,10 +567,17 @@ def bundle(
     the reason.
     """
     from parties.audit.packing import pack_run
+    from parties.local.keyed import VIEWS, is_keyed_run
     from parties.local.publication import PublishersWord
 
     if sum(item is not None for item in (population, new_population, uncharged)) > 1:
         raise click.UsageError("give one of --population, --new-population and --uncharged")
+    if is_keyed_run(run):
+        raise StoreError(
+            run,
+            f"holds tables with keys, and a bundle is of one view; give the run of each, such as {run / VIEWS}/NAME, "
+            "and draw tables from all bundles with syncret data tables --view NAME=BUNDLE",
+        )
     table = None if location is None else Table(TableSource(location, None, Dialect()), True)
     word = owners_word(population, new_population, by)
     said = PublishersWord(table, word, uncharged, not_private, by, budget)

@@ -18,7 +18,6 @@ from parties.config import Config, load_config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.process import require_server_packages
 from parties.session.owner import Table
-from parties.session.result_digests import MODEL_FOLDER
 from parties.storage.files import disk_errors, write_atomic
 
 if TYPE_CHECKING:
@@ -226,21 +225,20 @@ def _draw_from(
 
 
 def _collect_views(folder: "KeyedFolder", runs: Mapping[str, Path]) -> None:
-    """Copies what is public of finished runs of the views, by name, into the folder.
+    """Copies what is public of finished runs of the views, by name, into the folder, so that it can be audited.
 
     Raises StoreError where there is none, ConfigError for a run of another configuration.
     """
-    from parties.audit.bundle import unpacked_run
+    from parties.audit.bundle import public_files, unpacked_run
 
     for name, run in runs.items():
         with unpacked_run(run) as unpacked:
             _check_run(folder.study.configs[name], unpacked.folder, run)
             target = folder.view(name)
             with disk_errors(target, "copied"):
-                shutil.copytree(unpacked.folder / MODEL_FOLDER, target / MODEL_FOLDER)
-                for file in ("report.json", "report.html"):
-                    if (unpacked.folder / file).exists():
-                        shutil.copyfile(unpacked.folder / file, target / file)
+                for file, source in public_files(unpacked.folder).items():
+                    (target / file).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source, target / file)
 
 
 def _check_run(config: Config, folder: Path, run: Path) -> None:

@@ -36,13 +36,14 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.local.folder import SERVER_FOLDERS, RunFolder
 from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
-from parties.report.keyed import keyed_document, write_keyed_report
+from parties.report.keyed import Draw, keyed_document, write_keyed_report
 from parties.session.model_files import load_model
 from parties.session.owner import Table, linking_salt
 from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 
 STUDY_FILE = "study.toml"
 VIEWS = "views"
+REPORT = "report.json"
 _MARK = "run.sha256"
 """Digest of the study and of all that a run was made of, to which the same command is held when it goes on."""
 Rows: TypeAlias = Table | Mapping[str, Table]
@@ -76,7 +77,7 @@ class KeyedFolder:
         text = tomli_w.dumps(dict(study.document))
         given.update(text.encode())
         mark, digest = path / _MARK, given.hexdigest()
-        if (path / "report.json").exists():
+        if (path / REPORT).exists():
             raise StoreError(path, "holds a finished run; expected a new folder for --out")
         begun = mark.read_text(encoding="utf-8") if mark.exists() else None
         if path.exists() and any(path.iterdir()) and begun != digest:
@@ -90,6 +91,11 @@ class KeyedFolder:
         write_atomic(mark, digest)
         write_atomic(path / STUDY_FILE, text)
         return cls(path, study)
+
+    @property
+    def of_persons(self) -> Path:
+        """Path of the run of the view of persons."""
+        return self.view(self.study.tables.parent.name)
 
     def view(self, name: str) -> Path:
         """Path of the run of a view."""
@@ -112,6 +118,11 @@ class KeyedFolder:
     def draw(self, wanted: PersonsWanted) -> Persons:
         """Draws persons from the models. Raises StoreError, ConfigError, ConditionError."""
         return persons_where(self.study.tables, self.models(), wanted)
+
+
+def is_keyed_run(path: Path) -> bool:
+    """Returns whether ``path`` is the folder of a run of tables with keys, whose views are runs."""
+    return (path / STUDY_FILE).exists() and (path / VIEWS).is_dir()
 
 
 def keyed_rows(
@@ -206,8 +217,7 @@ def assemble(
     study = folder.study
     seed = study.seed if study.seed is not None else secrets.randbits(64)
     reports = {name: _report(folder.view(name)) for name in study.configs}
-    of_persons = folder.view(study.tables.parent.name)
-    count = persons or _rows_of(of_persons, reports[study.tables.parent.name])
+    count = persons or _rows_of(folder.of_persons, reports[study.tables.parent.name])
     drawn = folder.draw(PersonsWanted(count, seed=seed))
     texts = write_tables(folder.path, study.tables, drawn)
     figures = (
@@ -234,6 +244,7 @@ def assemble(
             for name, config in study.configs.items()
         ],
         tables={name: len(text) for name, text in texts.items()},
+        drawn=Draw(count, seed),
         figures=figures,
         seconds=time.monotonic() - started,
     )
@@ -265,7 +276,7 @@ def write_tables(
 
 
 def _report(folder: Path) -> dict[str, object]:
-    path = folder / "report.json"
+    path = folder / REPORT
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -279,7 +290,7 @@ def _rows_of(folder: Path, report: Mapping[str, object]) -> int:
     rows = report.get("synthetic_rows")
     if not isinstance(rows, int) or rows < 1:
         raise StoreError(
-            folder / "report.json",
+            folder / REPORT,
             "says no number of persons; expected it, or a number of persons to draw",
         )
     return rows

@@ -5,6 +5,7 @@ Figures of the real tables, which a trial has beside the synthetic ones, are not
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mechanisms.keyed.figures import ChildFigures
@@ -15,6 +16,14 @@ from parties.storage.files import write_atomic
 _NO_FIGURE = "–"
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The draw of the tables from the models: of how many persons, by which seed, so that anyone can repeat it."""
+
+    persons: int
+    seed: int
+
+
 def keyed_document(
     *,
     run: str,
@@ -22,6 +31,7 @@ def keyed_document(
     privacy: Mapping[str, object],
     views: Sequence[Mapping[str, object]],
     tables: Mapping[str, int],
+    drawn: Draw,
     figures: tuple[Sequence[ChildFigures], Sequence[ChildFigures] | None],
     seconds: float,
 ) -> dict[str, object]:
@@ -33,6 +43,8 @@ def keyed_document(
         "privacy": dict(privacy),
         "views": [dict(view) for view in views],
         "tables": dict(tables),
+        "persons": drawn.persons,
+        "seed": drawn.seed,
         "figures": {
             "synthetic": [each.to_dict() for each in synthetic],
             "real": None if real is None else [each.to_dict() for each in real],

@@ -16,6 +16,7 @@ from mechanisms.source import TableSource
 from parties.cli.main import cli
 from parties.config import load_config
 from parties.foundation.errors import ConfigError
+from parties.foundation.exit_codes import AuditFailed
 from parties.foundation.untrusted_text import parse_toml
 from parties.local.keyed import keyed_rows
 from parties.methods.keyed_study import load_keyed_study, person_epsilon
@@ -299,9 +300,23 @@ def test_three_servers_make_tables_with_keys(tmp_path: Path, security: str) -> N
     path, options = written(tmp_path, 200)
     out = tmp_path / "run"
     ran("run", path, *options, "--clients", 3, "--security", security, "--out", out)
-    for view in ("patients", "stays"):
-        audited = syncret_command("audit", out / "views" / view)
-        assert audited.exit_code == 0, audited.output
+    audited = json.loads(ran("audit", out, "--json"))
+    assert [check["status"] for check in audited["checks"]] == ["pass"] * 3
+    assert sorted(audited["views"]) == ["patients", "stays"]
+    assert (out / "views" / "stays" / "audit.html").exists()
+    found = syncret.audit(out)
+    assert found.passed
+    assert not found.failed
+    # So is what is drawn from runs of views on hosts of their own.
+    views = [f"--view={name}={out / 'views' / name}" for name in audited["views"]]
+    ran("data", "tables", path, *views, "-n", 50, "--out", tmp_path / "drawn")
+    assert syncret.audit(tmp_path / "drawn").passed
+    # Of another study, whose persons pay less, these runs are none.
+    less = tmp_path / "less.toml"
+    less.write_text(path.read_text().replace("epsilon = 4.0", "epsilon = 1.0"), encoding="utf-8")
+    refused = syncret_command("audit", out, "--config", less)
+    assert isinstance(refused.exception, AuditFailed)
+    assert "budget" in str(refused.exception)
     (own,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["figures"]["synthetic"]
     assert (own["broken"], own["unordered"]) == (0, 0)
 
