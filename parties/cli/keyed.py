@@ -83,6 +83,11 @@ def print_keyed_result(report: Mapping[str, Any], folder: Path, *, as_json: bool
                 if within[of] is not None
             ]
             click.echo(f"{each['name'] + '.' + within['column']:<24}{', '.join(said[:1])}")
+    for name, guessed in report["not_measured"].items():
+        if guessed:
+            click.echo(
+                f"{'a guess':<16}{name}, from row to row: {', '.join(guessed)}. Not measured: do not use it"
+            )
     click.echo(f"{'time':<16}{report['time']['total_s']:.1f} s")
     for name in (*(f"{table}.csv" for table in report["tables"]), "report.html", "report.json"):
         click.echo(f"{'':<16}{folder / name}")

@@ -36,7 +36,8 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.local.folder import SERVER_FOLDERS, RunFolder
 from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
-from parties.report.keyed import Draw, keyed_document, write_keyed_report
+from parties.report.keyed import Draw, KeyedFigures, keyed_document, write_keyed_report
+from parties.report.keyed_estimates import keyed_estimates
 from parties.session.model_files import load_model
 from parties.session.owner import Table, linking_salt
 from parties.storage.files import atomic_replacement, disk_errors, write_atomic
@@ -220,9 +221,12 @@ def assemble(
     count = persons or _rows_of(folder.of_persons, reports[study.tables.parent.name])
     drawn = folder.draw(PersonsWanted(count, seed=seed))
     texts = write_tables(folder.path, study.tables, drawn)
-    figures = (
+    figures = KeyedFigures(
         keyed_figures(study.tables, texts),
         None if real is None else keyed_figures(study.tables, real),
+        keyed_estimates(
+            study.tables, folder.models(), {name: folder.view(name) for name in study.configs}
+        ),
     )
     document = keyed_document(
         run=study.id,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mechanisms.keyed.figures import ChildFigures
+from mechanisms.text_table import and_list
+from parties.report.keyed_estimates import KeyedEstimate, not_measured
 from parties.report.render import HtmlTable, page_templates, pairs_table
 from parties.report.shares import share_text
 from parties.storage.files import write_atomic
@@ -24,6 +26,15 @@ class Draw:
     seed: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeyedFigures:
+    """Figures of the ``synthetic`` tables, of the ``real`` ones where there are some, and ``estimates``."""
+
+    synthetic: Sequence[ChildFigures]
+    real: Sequence[ChildFigures] | None
+    estimates: Sequence[KeyedEstimate]
+
+
 def keyed_document(
     *,
     run: str,
@@ -32,11 +43,11 @@ def keyed_document(
     views: Sequence[Mapping[str, object]],
     tables: Mapping[str, int],
     drawn: Draw,
-    figures: tuple[Sequence[ChildFigures], Sequence[ChildFigures] | None],
+    figures: KeyedFigures,
     seconds: float,
 ) -> dict[str, object]:
-    """Returns the content of report.json; ``figures`` are those of the synthetic tables, and of the real ones."""
-    synthetic, real = figures
+    """Returns the content of report.json."""
+    real = figures.real
     return {
         "run": run,
         "method": method,
@@ -46,8 +57,12 @@ def keyed_document(
         "persons": drawn.persons,
         "seed": drawn.seed,
         "figures": {
-            "synthetic": [each.to_dict() for each in synthetic],
+            "synthetic": [each.to_dict() for each in figures.synthetic],
             "real": None if real is None else [each.to_dict() for each in real],
+        },
+        "estimates": [each.to_dict() for each in figures.estimates],
+        "not_measured": {
+            each.name: not_measured(figures.estimates, each.name) for each in figures.synthetic
         },
         "time": {"total_s": seconds},
     }
@@ -56,13 +71,19 @@ def keyed_document(
 def write_keyed_report(
     folder: Path,
     document: Mapping[str, object],
-    figures: tuple[Sequence[ChildFigures], Sequence[ChildFigures] | None],
+    figures: KeyedFigures,
 ) -> None:
     """Writes the two files into ``folder``. Raises StoreError."""
-    synthetic, real = figures
+    synthetic, real = figures.synthetic, figures.real
     others: Sequence[ChildFigures | None] = real or [None] * len(synthetic)
     sections = [
-        {"name": each.name, "facts": _facts(each, other), "within": _within(each, other)}
+        {
+            "name": each.name,
+            "facts": _facts(each, other),
+            "within": _within(each, other),
+            "guesses": and_list(not_measured(figures.estimates, each.name)),
+            "estimates": _estimates(figures.estimates, each.name),
+        }
         for each, other in zip(synthetic, others, strict=True)
     ]
     page = page_templates(__file__).get_template("keyed.html")
@@ -126,6 +147,18 @@ def _within(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
         "correlation with the row before",
     )
     return HtmlTable(heads, rows)
+
+
+def _estimates(found: Sequence[KeyedEstimate], table: str) -> HtmlTable:
+    rows = []
+    for each in found:
+        if each.table != table:
+            continue
+        answer = each.estimate
+        interval = f"{_shown(answer.low)} to {_shown(answer.high)}" if each.known else _NO_FIGURE
+        basis = answer.basis or "not measured: a guess"
+        rows.append((each.said, _shown(answer.value), interval, basis))
+    return HtmlTable(("figure", "estimate", "95 % interval", "basis"), rows)
 
 
 def _shown(value: object) -> str:

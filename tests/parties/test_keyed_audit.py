@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mechanisms.estimate import Estimate
 from parties.audit.findings import CheckFailure, NotApplicable
 from parties.audit.keyed import _budget, _tables, _views
 from parties.config import Config
 from parties.local.keyed import KeyedFolder
+from parties.report.keyed_estimates import KeyedEstimate, not_measured
 from tests.parties.test_keyed_study import ran, syncret_command, written
 
 Changed = Callable[[Mapping[str, Config]], Mapping[str, Config]]
@@ -118,3 +120,31 @@ def test_commands_for_one_run_say_what_they_take(made: Path) -> None:
     central = syncret_command("audit", made)
     assert "expected a run's transcripts" in str(central.exception)
     assert "are for one run" in syncret_command("audit", made, "--html", made / "a.html").output
+
+
+def test_a_report_says_what_was_measured_of_rows_that_follow(made: Path) -> None:
+    """With 60 persons nothing is known of wards from stay to stay, and the page says that it is a guess."""
+    report = json.loads((made / "report.json").read_text(encoding="utf-8"))
+    of = {each["figure"]: each for each in report["estimates"]}
+    assert of["persons with 0 rows"]["basis"] == "measured"
+    assert of["persons with 0 rows"]["low"] <= of["persons with 0 rows"]["high"]
+    wards = [each for each in report["estimates"] if each["column"] == "ward"]
+    assert {each["figure"] for each in wards} >= {"ward surgery stays", "ward internal stays"}
+    guessed = report["not_measured"]["stays"]
+    assert ("ward" in guessed) == all("refusal" in each for each in wards)
+    page = (made / "report.html").read_text(encoding="utf-8")
+    assert "persons with 0 rows" in page
+    assert ("Nothing was measured of how" in page) == bool(guessed)
+
+
+def test_a_column_is_a_guess_if_every_figure_of_it_is_refused() -> None:
+    refused, known = Estimate({}, refusal="not measured together"), Estimate({}, 0.5, 0.4, 0.6)
+    found = [
+        KeyedEstimate("stays", "", "persons with 0 rows", refused),
+        KeyedEstimate("stays", "ward", "ward surgery stays", refused),
+        KeyedEstimate("stays", "ward", "ward internal stays", known),
+        KeyedEstimate("stays", "days", "slope of days on the row before", refused),
+        KeyedEstimate("visits", "room", "room 1 stays", refused),
+    ]
+    assert not_measured(found, "stays") == ["days"]
+    assert not_measured(found, "visits") == ["room"]
