@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
 QUALITY := .venv-quality
+PAR := .venv-par
 # Files of tests that run side by side, WORKERS=0 one after the other. In their order: by number of tests, files of few long ones came last.
 WORKERS ?= 5
 STAMP := $(VENV)/.installed
@@ -11,7 +12,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 
-.PHONY: help demo test test-slow test-mutants test-flower lint check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tables bench-tda bench-mtl robustness docs pictures wheels zipapp bundle setup clean
+.PHONY: help demo test test-slow test-mutants test-flower lint check fmt bench bench-link bench-load bench-utility bench-overhead bench-secagg bench-flower bench-quality bench-tables bench-par bench-tda bench-mtl robustness docs pictures wheels zipapp bundle setup clean
 
 help:
 	@echo "make demo       run DistAIM under MPC on generated data, on this machine"
@@ -35,6 +36,7 @@ help:
 	@echo "make bench-tda    silos whose labels differ, Fed-TDA beside others; adds to bench/results/tda.* (hours; goes on where it was)"
 	@echo "make bench-quality  synthetic tables by SDMetrics' score; adds to bench/results/quality.* (an hour; goes on where it was)"
 	@echo "make bench-tables  persons and their rows, beside the same tables flattened; adds to bench/results/tables.* (two hours; goes on where it was)"
+	@echo "make bench-par  the same by SDV's PAR, which needs torch; adds to bench/results/tables.* (half an hour; goes on where it was)"
 	@echo "make wheels     what images and owners' packages are made of, in wheels/ (asks the package index)"
 	@echo "make zipapp     an owner's one file, dist/syncret.pyz (of wheels/)"
 	@echo "make bundle     an owner's wheels in one zip file, in dist/ (of wheels/)"
@@ -163,6 +165,12 @@ $(QUALITY)/.installed: $(STAMP) constraints-quality.txt
 	$(QUALITY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints-quality.txt
 	@touch $@
 
+# PAR needs torch, which the packages above do without.
+$(PAR)/.installed: $(STAMP) constraints-quality.txt constraints-par.txt
+	$(BIN)/python -m venv --clear $(PAR)
+	$(PAR)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints-quality.txt -r constraints-par.txt
+	@touch $@
+
 # Another project's synthesizers have 600 seconds of a processor for tables of up to 15 columns, 300 for wider ones.
 NARROW := adult body_performance heart_failure magic
 WIDE := census covtype intrusion marketing school
@@ -185,5 +193,9 @@ bench-tables: $(QUALITY)/.installed
 	$(BIN)/syncret bench tables --repeats 3 --output bench/results
 	$(BIN)/syncret bench tables --method again --method sdv-hma --persons 1000 --limit 900 --output bench/results
 
+# PAR takes a quarter of a second of a processor for each person, and more for long histories.
+bench-par: $(QUALITY)/.installed $(PAR)/.installed
+	$(BIN)/syncret bench tables --method sdv-par --persons 1000 --limit 1800 --output bench/results
+
 clean:
-	rm -rf $(VENV) $(FLOWER) $(QUALITY) build dist wheels *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(QUALITY) $(PAR) build dist wheels *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

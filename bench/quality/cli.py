@@ -8,7 +8,7 @@ import click
 
 from bench.experiment.commands import failures, json_object_option, output_option, repeats_option
 from bench.fetch import DatasetError
-from bench.quality.environment import ThirdPartyError, private_pgm, python_of
+from bench.quality.environment import QUALITY, ThirdPartyError, private_pgm
 from bench.quality.membership_runs import MEMBERSHIP, MembershipRun, attack, run_line
 from bench.quality.methods import METHODS, OURS, PGM_AIM, REAL, Budget
 from bench.quality.report import RUNS
@@ -99,7 +99,7 @@ def quality(
     budget = Budget(epsilon, delta, clients, mpc, limit)
     with failures(DatasetError, MechanismError, ThirdPartyError):
         if not membership:
-            python_of()
+            QUALITY.python()
         if PGM_AIM in methods:
             private_pgm()
         jobs = [

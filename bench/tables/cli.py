@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from bench.experiment.commands import failures, json_object_option, output_option, repeats_option
-from bench.quality.environment import ThirdPartyError, python_of
+from bench.quality.environment import QUALITY, ThirdPartyError
 from bench.tables.data import NAMES, PERSONS
-from bench.tables.methods import HALVES, METHODS, SDV, Budget
+from bench.tables.methods import HALVES, METHODS, THEIRS, Budget
 from bench.tables.page import RUNS
 from bench.tables.runs import Job, Run, measure
 from mechanisms.errors import MechanismError
@@ -30,7 +30,7 @@ from mechanisms.errors import MechanismError
     "methods",
     multiple=True,
     type=click.Choice(list(METHODS)),
-    help="May be given several times [all but sdv-hma].",
+    help="May be given several times [all but SDV's].",
 )
 @repeats_option
 @click.option(
@@ -43,7 +43,7 @@ from mechanisms.errors import MechanismError
     type=click.FloatRange(1),
     default=600.0,
     show_default=True,
-    help="Seconds of processor time for sdv-hma.",
+    help="Seconds of processor time for SDV's methods.",
 )
 @output_option(
     "Add to tables.json and tables.md in this folder; what is there already is not run again."
@@ -63,18 +63,20 @@ def tables(
 ) -> None:
     """Measure tables of persons and their rows: constants, order, numbers, change within a person.
 
-    keyed and flat are central AIM with epsilon and delta for a person with all rows. sdv-hma is not private; it is
-    asked in an environment of its own, which `make bench-quality` makes.
+    keyed and flat are central AIM with epsilon and delta for a person with all rows. sdv-hma and sdv-par are not
+    private. SDMetrics' scores are added where its environment is, which `make bench-quality` makes, with sdv-hma;
+    sdv-par needs torch and an environment of its own, which `make bench-par` makes.
     """
     budget = Budget(epsilon, delta, limit)
     with failures(MechanismError, ThirdPartyError):
-        if SDV in methods:
-            python_of()
+        for method in methods:
+            if method in THEIRS:
+                THEIRS[method].python()
         jobs = [
             Job(dataset, method, persons, repeat, budget)
             for dataset in datasets or NAMES
-            for method in methods or [name for name in METHODS if name != SDV]
-            for repeat in range(1 if method in (HALVES, SDV) else repeats)
+            for method in methods or [name for name in METHODS if name not in THEIRS]
+            for repeat in range(1 if method in (HALVES, *THEIRS) else repeats)
         ]
         runs = [_done(job, output) for job in jobs]
     if as_json:
@@ -101,5 +103,16 @@ def _line(run: Run) -> str:
     return (
         f"{said}: constants broken {found['broken']:.1%}, associations off by {found['own_v']:.3f} and "
         f"{found['step_v']:.3f}, pairs by {found['own_pairs']:.3f} and {found['step_pairs']:.3f}; "
-        f"{run.seconds or 0:.1f} s"
+        f"{run.seconds or 0:.1f} s; {_scored(run)}"
     )
+
+
+def _scored(run: Run) -> str:
+    if run.scores is None:
+        return (
+            f"no scores by SDMetrics, {run.unscored or f'which `make {QUALITY.target}` installs'}"
+        )
+    known = [
+        f"{name} {value:.3f}" for name, value in run.scores.items() if isinstance(value, float)
+    ]
+    return f"SDMetrics' {', '.join(known)}"

@@ -32,6 +32,7 @@ class Shape:
 
     ``own`` are the columns of a person, ``rows`` those of a row besides the ``order``. Without ``parent`` the own
     columns stand in the child's rows; of the others the child repeats ``repeated``. ``numbers`` are columns of numbers.
+    The order is a number if it is not ``dated``.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Shape:
     rows: tuple[str, ...]
     numbers: frozenset[str]
     repeated: tuple[str, ...] = ()
+    dated: bool = True
 
     @property
     def in_child(self) -> tuple[str, ...]:
@@ -82,6 +84,7 @@ SHAPES: Mapping[str, Shape] = {
         ("sex", "education"),
         ("employment", "income", "hours"),
         frozenset({"income", "hours"}),
+        dated=False,
     ),
 }
 

@@ -16,9 +16,10 @@ import pandas as pd
 import tomli_w
 from numpy.typing import NDArray
 
-from bench.quality.environment import HMA, ask
+from bench.quality.environment import HMA, PAR, QUALITY, WITH_TORCH, Environment, ask
 from bench.tables.data import Frames, Shape, made_tables
 from bench.tables.measures import Histories, times
+from bench.tables.scores import PERSONS, kinds
 from mechanisms.keyed.drafting import draft_tables
 from mechanisms.keyed.drawing import draw_persons, keyed_frames
 from mechanisms.keyed.views import view_tables
@@ -29,7 +30,8 @@ from parties.api.config import draft
 from parties.methods.keyed_study import load_keyed_study
 
 HALVES, AGAIN = "halves", "again"
-KEYED, KEYED_ROWS, FLAT, SDV = "keyed", "keyed-5", "flat", "sdv-hma"
+KEYED, KEYED_ROWS, FLAT = "keyed", "keyed-5", "flat"
+SDV, SDV_PAR = "sdv-hma", "sdv-par"
 METHODS: Mapping[str, str] = {
     HALVES: "one half of the real persons beside the other: a floor for tables of half the size",
     AGAIN: "as many other persons of the same make: the floor",
@@ -37,8 +39,13 @@ METHODS: Mapping[str, str] = {
     KEYED_ROWS: "the same, with 5 rows of a person that count",
     FLAT: "rows with their person's columns as one table of persons with 5 rows",
     SDV: "SDV's HMA, not private",
+    SDV_PAR: "SDV's PAR, not private",
 }
 OURS = (KEYED, KEYED_ROWS, FLAT)
+THEIRS: Mapping[str, Environment] = {SDV: QUALITY, SDV_PAR: WITH_TORCH}
+"""A third party's methods, and their environments."""
+FIRST, GAP = "first time", "time since the row before"
+"""Columns that PAR is given for the order."""
 ROWS: Final = 5
 """Number of a person's rows that count, where it is not the draft's."""
 
@@ -75,6 +82,8 @@ def synthesize(
         histories, counted = keyed(shape, real, budget, rows=rows, seed=seed, folder=folder)
     elif method == FLAT:
         histories, counted = flat(shape, real, budget, seed=seed), ROWS
+    elif method == SDV_PAR:
+        return _par(shape, real, budget, seed=seed, folder=folder)
     else:
         return _hma(shape, real, budget, folder=folder)
     return Drawn(histories, time.perf_counter() - started, counted)
@@ -141,7 +150,7 @@ def real_histories(shape: Shape, real: Frames) -> Histories:
 
 def _hma(shape: Shape, real: Frames, budget: Budget, *, folder: Path) -> Drawn:
     """Asks SDV's HMA, with a table of persons made of their constants where there is none, and keeps persons' rows."""
-    parent = shape.parent or "persons"
+    parent = shape.parent or PERSONS
     tables = dict(real)
     if shape.parent is None:
         rows = real[shape.child]
@@ -151,14 +160,12 @@ def _hma(shape: Shape, real: Frames, budget: Budget, *, folder: Path) -> Drawn:
     for name, frame in tables.items():
         paths[name] = {"train": str(folder / f"{name}.csv"), "out": str(folder / f"{name}-out.csv")}
         frame.to_csv(paths[name]["train"], index=False)
-    dated = not tables[shape.child][shape.order].str.fullmatch(r"\d+").all()
     request = {
         "parent": parent,
         "child": shape.child,
         "key": shape.key,
         "tables": paths,
-        "numbers": sorted(shape.numbers | (set() if dated else {shape.order})),
-        "dates": [shape.order] if dated else [],
+        **kinds(shape),
     }
     answer: Mapping[str, Any] = ask(HMA, request, limit_s=budget.limit_s)
     drawn = {
@@ -168,6 +175,53 @@ def _hma(shape: Shape, real: Frames, budget: Budget, *, folder: Path) -> Drawn:
         drawn = {shape.child: drawn[shape.child].merge(drawn[parent], on=shape.key, how="left")}
     histories = Histories.of_frames(shape, drawn)
     return Drawn(histories, float(answer["seconds"]), maker=str(answer["synthesizer"]))
+
+
+def _par(shape: Shape, real: Frames, budget: Budget, *, seed: int, folder: Path) -> Drawn:
+    """Asks SDV's PAR for as many persons, and takes the rows from as many at random as have none.
+
+    PAR has no person without rows; that number costs it nothing here, which favours it. Times go in as the first of a
+    person and the gap before each row, which PAR would make of them, too, but with the rows out of order.
+    """
+    whole = _sorted(shape, real)
+    times_of = pd.Series(whole.time).groupby(whole.of)
+    gaps = times_of.diff()
+    rows = whole.rows[[*shape.own, *shape.rows]].copy()
+    rows[shape.key] = whole.of
+    rows[FIRST] = times_of.transform("first").astype(int)
+    rows[GAP] = gaps.groupby(whole.of).bfill().fillna(gaps.min()).astype(int)
+    paths = {"train": str(folder / "train.csv"), "out": str(folder / "out.csv")}
+    rows.to_csv(paths["train"], index=False)
+    request = {
+        **paths,
+        "key": shape.key,
+        "own": [*shape.own, FIRST],
+        "numbers": sorted(shape.numbers | {FIRST, GAP}),
+        "persons": len(whole.own),
+        "seed": seed,
+    }
+    answer = ask(PAR, request, limit_s=budget.limit_s, environment=WITH_TORCH)
+    drawn = pd.read_csv(paths["out"], dtype=str, keep_default_na=False)
+    histories = _of_sequences(shape, drawn, int((whole.numbers == 0).sum()), seed=seed)
+    return Drawn(histories, float(str(answer["seconds"])), maker=str(answer["synthesizer"]))
+
+
+def _of_sequences(shape: Shape, rows: pd.DataFrame, without: int, *, seed: int) -> Histories:
+    """Makes histories of PAR's rows, and takes those of as many persons as are to be ``without``."""
+    of = pd.factorize(rows[shape.key])[0].astype(np.int64)
+    gaps = rows[GAP].astype(float).groupby(of)
+    time = rows[FIRST].astype(float) + gaps.cumsum() - gaps.transform("first")
+    rows[shape.order] = _written(shape, np.rint(time.to_numpy()).astype(np.int64))
+    own = rows.drop_duplicates(shape.key)[list(shape.own)].reset_index(drop=True)
+    kept = (np.random.default_rng(seed).permutation(len(own)) >= without)[of]
+    return Histories.of_rows(shape, own, rows[kept].reset_index(drop=True), of=of[kept])
+
+
+def _written(shape: Shape, times: NDArray[np.int64]) -> NDArray[np.str_]:
+    """Returns the text of times: dates of days, or numbers where the order is one."""
+    if shape.dated:
+        return np.datetime_as_string(times.astype("datetime64[D]"))
+    return times.astype(np.str_)
 
 
 def _settings(budget: Budget) -> dict[str, object]:

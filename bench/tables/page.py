@@ -5,10 +5,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from bench.experiment.documents import Document, record_a_line
-from bench.experiment.markdown import listed, markdown_table
+from bench.experiment.markdown import listed, markdown_table, spread
 from bench.tables.data import NAMES, SHAPES, Shape
-from bench.tables.methods import FLAT, KEYED, KEYED_ROWS, METHODS, OURS, SDV
+from bench.tables.methods import FLAT, KEYED, KEYED_ROWS, METHODS, OURS, THEIRS
 from bench.tables.runs import Run
+from bench.tables.scores import SCORER
 
 POINTS, TIMES = 3.0, 3.0
 """Goals: difference of the shares of persons with so many rows, and how much nearer than flat associations are."""
@@ -24,10 +25,12 @@ quarters in one table. Ours are central AIM with ε and δ for a person with all
 {chr(10).join(f"- `{name}`: {said}." for name, said in METHODS.items())}
 
 Rows of `flat` have no person: they are dealt to persons at random, as many to each as real persons have, a number that
-it gets for nothing. Its rows and HMA's are put in order by us before all but the first two measures. TV is total
-variation, 0 to 1, 0 the best: numbers between real deciles, the twenty commonest of other values; means over all such
-pairs of columns. Associations are Cramer's V without its bias on the same cells; the figure is the mean absolute
-difference from the real ones. Means of the repeats, ± their standard deviation where there are several.
+it gets for nothing. `sdv-par` has no person without rows, and gets their number in the same way. These rows and HMA's
+are put in order by us before all but the first two measures. TV is total variation, 0 to 1, 0 the best: numbers between
+real deciles, the twenty commonest of other values; means over all such pairs of columns. Associations are Cramer's V
+without its bias on the same cells; the figure is the mean absolute difference from the real ones. Scores are 0 to 1, 1
+the best; - is a run without them, or without a pair of columns that SDMetrics counts. Means of the repeats, ± their
+standard deviation where there are several.
 """
 _MEASURES: Sequence[tuple[str, str, str]] = (
     ("broken", "persons with two values of a constant", ".1%"),
@@ -42,6 +45,16 @@ _MEASURES: Sequence[tuple[str, str, str]] = (
     ("own_v", "association of person's and row's columns, off by", ".3f"),
     ("step_v", "association of row's and next row's columns, off by", ".3f"),
 )
+_SCORES: Mapping[str, str] = {
+    "shapes": "column shapes",
+    "pairs": "column pair trends",
+    "cardinality": "cardinality",
+    "intertable": "intertable trends",
+    "lengths": "SequenceLengthSimilarity",
+    "levels": "StatisticMSAS of means",
+    "spreads": "StatisticMSAS of standard deviations",
+    "changes": "InterRowMSAS",
+}
 _GOALS: Mapping[str, str] = {
     "broken": "no person with two values of a constant",
     "disorder": "no step back in time",
@@ -80,7 +93,7 @@ def _conditions(run: Run) -> tuple[int, float, float]:
 
 
 def _section(title: str, runs: Sequence[Run]) -> str:
-    parts = [f"## {title}\n", _short(runs)]
+    parts = [f"## {title}\n", *_makers(runs), _short(runs)]
     parts += [_table(SHAPES[name], of) for name in NAMES if (of := _of(runs, name))]
     return "\n".join([*parts, *_failures(runs)])
 
@@ -92,17 +105,27 @@ def _without_privacy(title: str, runs: Sequence[Run]) -> str:
         (said, *(_figure(_of(runs, *of), (name,), form) for of in shown))
         for name, said, form in _MEASURES
     ]
+    rows += _scores([_of(runs, *of) for of in shown])
     rows.append(("seconds", *(_seconds(_of(runs, *of)) for of in shown)))
     heads = " | ".join(["", *(f"{name}, {method}" for name, method in shown)])
-    makers = listed(sorted({run.maker for run in runs if run.maker}))
-    said = f"`{SDV}` is that of {makers}.\n\n" if makers else ""
     table = markdown_table(heads, rows, right=range(1, len(shown) + 1))
-    return "\n".join([f"## {title}\n", f"{said}{table}\n", *_failures(runs)])
+    return "\n".join([f"## {title}\n", *_makers(runs), f"{table}\n", *_failures(runs)])
+
+
+def _makers(runs: Sequence[Run]) -> list[str]:
+    """Returns the versions of third parties' methods and of their scores."""
+    made = {m: {run.maker for run in runs if run.maker and run.job.method == m} for m in THEIRS}
+    said = [f"`{method}` is that of {listed(sorted(by))}." for method, by in made.items() if by]
+    scored = {str(run.scores[SCORER]) for run in runs if run.scores}
+    said += [f"Scores are those of {listed(sorted(scored))}."] if scored else []
+    return [f"{' '.join(said)}\n"] if said else []
 
 
 def _failures(runs: Sequence[Run]) -> list[str]:
     failed = [f"- `{run.job.command}`: {run.failed}" for run in runs if run.figures is None]
-    return ["### Without tables\n", *failed, ""] if failed else []
+    without = [f"- `{run.job.command}`: {run.unscored}" for run in runs if run.unscored]
+    said = ["### Without tables\n", *failed, ""] if failed else []
+    return [*said, *(["### Without scores\n", *without, ""] if without else [])]
 
 
 def _of(runs: Sequence[Run], dataset: str, method: str | None = None) -> list[Run]:
@@ -159,6 +182,7 @@ def _table(shape: Shape, runs: Sequence[Run]) -> str:
             by = real if name == "spread" else 1.0
             cells = [_figure(_of(runs, shape.name, m), (name, column), form, by=by) for m in shown]
             rows.append((said.format(column, real), *cells))
+    rows += _scores([_of(runs, shape.name, method) for method in shown])
     counted = [_counted(_of(runs, shape.name, method)) for method in shown]
     rows += [("rows of a person that count", *counted)] if any(counted) else []
     rows.append(("seconds", *(_seconds(_of(runs, shape.name, method)) for method in shown)))
@@ -174,6 +198,20 @@ def _values(runs: Sequence[Run], path: Sequence[str]) -> list[float]:
             value = value[name]
         found.append(float(value))
     return found
+
+
+def _scores(columns: Sequence[Sequence[Run]]) -> list[tuple[str, ...]]:
+    """Returns the rows of SDMetrics' scores: a column for the runs of each method."""
+    return [
+        (f"SDMetrics, {said}", *(_score(runs, name) for runs in columns))
+        for name, said in _SCORES.items()
+    ]
+
+
+def _score(runs: Sequence[Run], name: str) -> str:
+    """Returns the mean of the runs that have a score, and its deviation; a dash without any."""
+    found = [run.scores.get(name) for run in runs if run.scores]
+    return spread([float(score) for score in found if score is not None], 3)
 
 
 def _figure(runs: Sequence[Run], path: Sequence[str], form: str, *, by: float = 1.0) -> str:

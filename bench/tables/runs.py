@@ -8,15 +8,16 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bench.experiment.circumstances import commit, today
-from bench.quality.environment import NotWithinError, ThirdPartyError
-from bench.tables.data import SHAPES, made_tables
-from bench.tables.measures import figures, within
-from bench.tables.methods import HALVES, OURS, SDV, Budget, real_histories, synthesize
+from bench.quality.environment import QUALITY, NotWithinError, ThirdPartyError
+from bench.tables.data import SHAPES, Shape, made_tables
+from bench.tables.measures import Histories, figures, within
+from bench.tables.methods import HALVES, OURS, THEIRS, Budget, real_histories, synthesize
+from bench.tables.scores import scores
 
 MEASURED = ("mechanisms", "parties", "bench/tables", "bench/*.py")
 """Code that a run measures, for its commit."""
@@ -37,7 +38,7 @@ class Job:
         values = {name: value for name, value in asdict(self).items() if name != "budget"}
         if self.method in OURS:
             values |= {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        return values | ({"limit_s": self.budget.limit_s} if self.method == SDV else {})
+        return values | ({"limit_s": self.budget.limit_s} if self.method in THEIRS else {})
 
     @property
     def key(self) -> str:
@@ -50,7 +51,7 @@ class Job:
         values = self.to_dict()
         names = ("dataset", "method", "persons", "epsilon", "delta")
         given = [f"--{name} {values[name]}" for name in names if name in values]
-        given += [f"--limit {self.budget.limit_s:g}"] * (self.method == SDV)
+        given += [f"--limit {self.budget.limit_s:g}"] * (self.method in THEIRS)
         return " ".join(["syncret bench tables", *given, f"--repeats {self.repeat + 1}"])
 
     @property
@@ -64,20 +65,23 @@ class Run:
     """A job and its result.
 
     ``figures`` are those of `bench.tables.measures.Figures`, ``real`` the real table's ``spread``, ``lag`` and
-    ``stay``, ``counted`` the number of a person's rows that counted. ``failed`` is the reason for a missing result, and
-    ``late`` is True if the run needed more processor time than it had.
+    ``stay``, ``counted`` the number of a person's rows that counted. ``scores`` are SDMetrics', which older runs and
+    those of machines without SDMetrics lack; ``unscored`` is the reason if it failed. ``failed`` is the reason for a
+    missing result, and ``late`` is True if the run needed more processor time than it had.
     """
 
     job: Job
-    figures: Mapping[str, Any] | None
-    real: Mapping[str, Mapping[str, float]] | None
-    seconds: float | None
-    counted: int | None
-    maker: str | None
-    failed: str | None
-    late: bool | None
     commit: str
     date: str
+    figures: Mapping[str, Any] | None = None
+    scores: Mapping[str, Any] | None = None
+    unscored: str | None = None
+    real: Mapping[str, Mapping[str, float]] | None = None
+    seconds: float | None = None
+    counted: int | None = None
+    maker: str | None = None
+    failed: str | None = None
+    late: bool | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Returns a line of the file, and of `--json`."""
@@ -93,20 +97,20 @@ class Run:
         own = {name: values.pop(name) for name in ("dataset", "method", "persons", "repeat")}
         job = Job(**own, budget=Budget(**values))
         results = {name: line["record"].get(name) for name in _RESULTS}
-        return cls(job, **results, commit=line["commit"], date=line["date"])
+        return cls(job, line["commit"], line["date"], **results)
 
 
-_RESULTS = ("figures", "real", "seconds", "counted", "maker", "failed", "late")
+_RESULTS = tuple(field.name for field in fields(Run) if field.name not in ("job", "commit", "date"))
 
 
 def measure(job: Job) -> Run:
     """Draws and measures; a third party's failure is a run, too. Raises our methods' errors."""
     shape, tables = SHAPES[job.dataset], made_tables(job.dataset, job.persons)
     real, made = real_histories(shape, tables), (commit(MEASURED), today())
+    plain = _rounded(within(shape, real))
     if job.method == HALVES:
         one, other = real.halves(job.seed)
-        found = figures(shape, one, other).to_dict()
-        return Run(job, found, _rounded(within(shape, real)), None, None, None, None, None, *made)
+        return Run(job, *made, **_beside(shape, one, other), real=plain)
     with tempfile.TemporaryDirectory(prefix="syncret-tables-") as folder:
         try:
             drawn = synthesize(
@@ -114,18 +118,28 @@ def measure(job: Job) -> Run:
             )
         except ThirdPartyError as error:
             late = isinstance(error, NotWithinError) or None
-            return Run(job, None, None, None, None, None, str(error), late, *made)
+            return Run(job, *made, failed=str(error), late=late)
     return Run(
         job,
-        figures(shape, real, drawn.histories).to_dict(),
-        _rounded(within(shape, real)),
-        round(drawn.seconds, 1) or None,
-        drawn.counted,
-        drawn.maker,
-        None,
-        None,
         *made,
+        **_beside(shape, real, drawn.histories),
+        real=plain,
+        seconds=round(drawn.seconds, 1) or None,
+        counted=drawn.counted,
+        maker=drawn.maker,
     )
+
+
+def _beside(shape: Shape, real: Histories, drawn: Histories) -> dict[str, Any]:
+    """Returns our figures and, where SDMetrics is there, its scores or the reason for none."""
+    found: dict[str, Any] = {"figures": figures(shape, real, drawn).to_dict()}
+    if not QUALITY.there:
+        return found
+    with tempfile.TemporaryDirectory(prefix="syncret-scores-") as folder:
+        try:
+            return found | {"scores": scores(shape, real, drawn, folder=Path(folder))}
+        except ThirdPartyError as error:
+            return found | {"unscored": str(error)}
 
 
 def _rounded(figures: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -1,7 +1,6 @@
 """The benchmark of persons and their rows: made-up tables, measures with faults that they see, methods, the page."""
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,9 +12,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli import bench
-from bench.networks import ROOT
-from bench.quality.environment import HMA, VARIABLE, ask
-from bench.tables import methods
+from bench.quality.environment import (
+    HMA,
+    KEYED_SCORE,
+    PAR,
+    PAR_VARIABLE,
+    QUALITY,
+    VARIABLE,
+    WITH_TORCH,
+    Environment,
+    ask,
+)
+from bench.quality.keyed_score import known, mean
+from bench.tables import methods, scores
 from bench.tables.data import BANK, CLINIC, NAMES, PANEL, SHAPES, Shape, made_tables
 from bench.tables.measures import Figures, Histories, association, figures, within
 from bench.tables.methods import (
@@ -24,6 +33,7 @@ from bench.tables.methods import (
     KEYED,
     KEYED_ROWS,
     SDV,
+    SDV_PAR,
     Budget,
     real_histories,
     synthesize,
@@ -43,6 +53,30 @@ for paths in request["tables"].values():
     shutil.copyfile(paths["train"], paths["out"])
 print(json.dumps({{"seconds": 1.0, "synthesizer": "stand-in 1"}}))
 """
+
+SCORER = """#!{python}
+import json, sys
+
+request = json.load(sys.stdin)
+rows = {{name: len(open(of["real"]).readlines()) - 1 for name, of in request["tables"].items()}}
+print(json.dumps({{"shapes": 0.87654, "intertable": None, "lengths": rows["patients"] / 1000, "scorer": "stand-in 1"}}))
+"""
+SEQUENCES = """#!{python}
+import json, shutil, sys
+
+request = json.load(sys.stdin)
+shutil.copyfile(request["train"], request["out"])
+print(json.dumps({{"seconds": 1.0, "synthesizer": f"stand-in of {{request['persons']}}"}}))
+"""
+FAILING = "#!{python}\nraise SystemExit('no memory')\n"
+
+
+def stand_in(folder: Path, program: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a program in the place of a third party's interpreter."""
+    path = folder / "python"
+    path.write_text(program.format(python=sys.executable))
+    path.chmod(0o700)
+    monkeypatch.setenv(variable, str(path))
 
 
 def tables(*arguments: str) -> Result:
@@ -190,7 +224,10 @@ def test_methods_are_central_aim(method: str, tmp_path: Path) -> None:
     assert (found.stay["employment"] > 0.85) == (method == KEYED)
 
 
-def test_tables_measures_runs_nothing_twice_and_writes_a_page(tmp_path: Path) -> None:
+def test_tables_measures_runs_nothing_twice_and_writes_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
     arguments = ["--dataset", CLINIC, "--method", "halves", "--method", AGAIN, "--repeats", "2"]
     arguments += ["--persons", "200", "--output", str(tmp_path), "--json"]
     first = tables(*arguments)
@@ -204,6 +241,8 @@ def test_tables_measures_runs_nothing_twice_and_writes_a_page(tmp_path: Path) ->
     again = tables(*arguments)
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert "constants broken" in first.stderr
+    assert "no scores by SDMetrics, which `make bench-quality` installs" in first.stderr
+    assert not any({"scores", "unscored"} & set(run["record"]) for run in runs)
     assert not again.stderr
     page = (tmp_path / "tables.md").read_text()
     assert page.startswith("# Persons and their rows\n")
@@ -226,10 +265,13 @@ def test_page_says_which_goals_are_met(tmp_path: Path) -> None:
         return {"job": job, "record": record, **made}
 
     late = line(SDV)
+    # A line of before there were scores, and one of SDMetrics' silence about a single one.
+    scored = line(KEYED, 1, own_v=0.04, step_v=0.01, points=1.5)
+    scored["record"] |= {"scores": {"shapes": 0.875, "pairs": None, "scorer": "sdmetrics 0"}}  # type: ignore[operator]
     late["record"] = {"failed": "hma.py did not end within 5 s of processor time", "late": True}
     lines = [
         line(KEYED, own_v=0.02, step_v=0.01, points=3.5),
-        line(KEYED, 1, own_v=0.04, step_v=0.01, points=1.5),
+        scored,
         line(FLAT, own_v=0.06, step_v=0.04, broken=0.5, disorder=0.25),
         late,
     ]
@@ -245,6 +287,11 @@ def test_page_says_which_goals_are_met(tmp_path: Path) -> None:
     assert "| weight: spread within a person, times the real 2 | 0.50 | 0.50 |" in page
     assert "| ward: the same in the next row, real 70% | 25% | 25% |" in page
     assert "did not end within 5 s of processor time" in page
+    assert "| SDMetrics, column shapes | 0.875 | - |" in page
+    assert "| SDMetrics, column pair trends | - | - |" in page
+    assert "| SDMetrics, InterRowMSAS | - | - |" in page
+    assert "Scores are those of sdmetrics 0." in page
+    assert "Without scores" not in page
 
 
 def test_key_counts_what_a_run_depends_on() -> None:
@@ -253,6 +300,7 @@ def test_key_counts_what_a_run_depends_on() -> None:
 
     assert key(KEYED, limit_s=1.0) == key(KEYED) != key(KEYED, epsilon=2.0)
     assert key(SDV, epsilon=2.0) == key(SDV) != key(SDV, limit_s=1.0)
+    assert key(SDV_PAR, epsilon=2.0) == key(SDV_PAR) != key(SDV_PAR, limit_s=1.0)
     assert key(AGAIN, epsilon=2.0, limit_s=1.0) == key(AGAIN)
 
 
@@ -261,16 +309,100 @@ def test_hma_is_given_a_table_of_persons(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stand-in gives back what it was given."""
-    program = tmp_path / "python"
-    program.write_text(STAND_IN.format(python=sys.executable))
-    program.chmod(0o700)
-    monkeypatch.setenv(VARIABLE, str(program))
+    stand_in(tmp_path, STAND_IN, VARIABLE, monkeypatch)
     shape, real = SHAPES[name], made_tables(name, 150)
     drawn = synthesize(SDV, shape, real, budget=Budget(), seed=1, folder=tmp_path)
     found = figures(shape, real_histories(shape, real), drawn.histories)
     assert (found.own_pairs, found.step_pairs, found.number, found.broken) == (0, 0, 0, 0)
     # Real rows are in no order.
     assert found.disorder > 0.3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_par_is_given_rows_in_order_and_no_person_without(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in gives back what it was given."""
+    stand_in(tmp_path, SEQUENCES, PAR_VARIABLE, monkeypatch)
+    shape, tables = SHAPES[name], made_tables(name, 150)
+    real = real_histories(shape, tables)
+    drawn = synthesize(SDV_PAR, shape, tables, budget=Budget(), seed=1, folder=tmp_path)
+    assert (drawn.maker, drawn.seconds) == ("stand-in of 150", 1.0)
+    found, without = drawn.histories, int((real.numbers == 0).sum())
+    # Those without rows are in no row, and as many again lose theirs.
+    assert len(found.own) == 150 - without
+    assert (found.numbers == 0).sum() == without
+    assert (without == 0) == (shape.parent is None)
+    assert (found.broken, found.disorder) == (0, 0)
+    if not without:
+        assert found.own.equals(real.own)
+        every = [*shape.rows, shape.order]
+        assert found.rows[every].equals(real.rows[every])
+    every = list(shape.rows)
+    times = [
+        set(zip(of.time, of.rows[every].itertuples(index=False), strict=True))
+        for of in (real, found)
+    ]
+    assert times[1] <= times[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_are_asked_of_persons_and_their_rows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = dict[str, object]()
+
+    def answer(script: str, request: dict[str, object], *, limit_s: float) -> dict[str, object]:
+        asked.update(request, script=script)
+        return {"shapes": 0.123456, "pairs": None, "scorer": "stand-in 1"}
+
+    monkeypatch.setattr(scores, "ask", answer)
+    shape, real = SHAPES[name], histories(name, 120)
+    drawn = with_rows(shape, real, np.random.default_rng(1).permutation(real.of))
+    found = scores.scores(shape, real, drawn, folder=tmp_path)
+    assert found == {"shapes": 0.1235, "pairs": None, "scorer": "stand-in 1"}
+    parent, child, key = shape.parent or "persons", shape.child, shape.key
+    assert (asked["script"], asked["parent"], asked["child"]) == (KEYED_SCORE, parent, child)
+    assert asked["measured"] == [name for name in shape.rows if name in shape.numbers]
+    assert (asked["dates"] == []) == (name == PANEL) == (shape.order in str(asked["numbers"]))
+    for which, of in (("real", real), ("synthetic", drawn)):
+        paths: Mapping[str, Mapping[str, str]] = asked["tables"]  # type: ignore[assignment]
+        written = {table: pd.read_csv(by[which], dtype=str) for table, by in paths.items()}
+        assert set(written) == {parent, child}
+        assert written[parent].columns.tolist() == [*shape.own, key]
+        assert written[child].columns.tolist() == [*shape.repeated, *shape.rows, shape.order, key]
+        assert written[parent][key].tolist() == [str(person) for person in range(120)]
+        assert written[child][key].tolist() == [str(person) for person in of.of]
+        # Rows that were dealt out have their persons' columns of the table of persons, as any reader would join them.
+        assert written[parent][list(shape.own)].equals(of.own[list(shape.own)])
+
+
+def test_tables_have_scores_where_sdmetrics_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--dataset", CLINIC, "--persons", "100", "--output", str(tmp_path), "--json"]
+    stand_in(tmp_path, SCORER, VARIABLE, monkeypatch)
+    first = tables(*arguments, "--method", "halves", "--method", AGAIN)
+    assert "SDMetrics' shapes 0.876, lengths 0.050" in first.stderr, first.output
+    runs = [run["record"]["scores"] for run in json.loads(first.stdout)["runs"]]
+    same = {"shapes": 0.8765, "intertable": None, "scorer": "stand-in 1"}
+    assert runs == [same | {"lengths": 0.05}, same | {"lengths": 0.1}]
+    stand_in(tmp_path, FAILING, VARIABLE, monkeypatch)
+    failed = tables(*arguments, "--method", AGAIN, "--repeats", "2")
+    again, unscored = (run["record"] for run in json.loads(failed.stdout)["runs"])
+    assert again["scores"] == runs[1]
+    assert "figures" in unscored
+    assert unscored["unscored"] == "keyed_score.py failed: no memory"
+    page = (tmp_path / "tables.md").read_text()
+    assert "| SDMetrics, SequenceLengthSimilarity | 0.050 | 0.100 |" in page
+    assert "| SDMetrics, intertable trends | - | - |" in page
+    assert "### Without scores\n\n- `syncret bench tables --dataset clinic --method again" in page
+
+
+def test_mean_leaves_out_what_sdmetrics_cannot_say() -> None:
+    assert known(float("nan")) is None is known(None)
+    assert mean([float("nan"), 0.5, 1.0]) == 0.75
+    assert mean([float("nan")]) is None is mean([])
 
 
 def test_tables_says_where_a_third_party_is_missing_or_fails(
@@ -281,20 +413,26 @@ def test_tables_says_where_a_third_party_is_missing_or_fails(
     missing = tables(*arguments)
     assert missing.exit_code == 1
     assert "`make bench-quality` makes one" in missing.output
-    program = tmp_path / "python"
-    program.write_text(f"#!{sys.executable}\nraise SystemExit('no memory')\n")
-    program.chmod(0o700)
-    monkeypatch.setenv(VARIABLE, str(program))
+    monkeypatch.setenv(PAR_VARIABLE, str(tmp_path / "none"))
+    missing = tables("--dataset", PANEL, "--method", SDV_PAR, "--persons", "100")
+    assert missing.exit_code == 1
+    assert "expected an environment with SDV's PAR and torch: `make bench-par`" in missing.output
+    stand_in(tmp_path, FAILING, VARIABLE, monkeypatch)
     failed = tables(*arguments, "--json")
     (run,) = json.loads(failed.stdout)["runs"]
     assert run["record"] == {"failed": "hma.py failed: no memory"}
 
 
+def skip_without(environment: Environment) -> None:
+    if not environment.there:
+        pytest.skip(
+            f"no environment with {environment.content}; `make {environment.target}` makes one"
+        )
+
+
 @pytest.mark.slow
 def test_hma_asks_sdv(tmp_path: Path) -> None:
-    python = Path(os.environ.get(VARIABLE, ROOT / ".venv-quality" / "bin" / "python"))
-    if not python.exists():
-        pytest.skip("no environment with SDV; `make bench-quality` makes one")
+    skip_without(QUALITY)
     persons = pd.DataFrame({"key": ["a", "b", "c", "d"], "sex": ["f", "m", "f", "m"]})
     rows = pd.DataFrame({"key": [*"aabbccdd"], "when": ["2024-01-01", "2024-02-01"] * 4})
     rows["weight"] = [str(60 + i) for i in range(8)]
@@ -308,3 +446,38 @@ def test_hma_asks_sdv(tmp_path: Path) -> None:
     drawn = {name: pd.read_csv(of["out"]) for name, of in paths.items()}
     assert set(drawn["rows"]["key"]) <= set(drawn["persons"]["key"])
     assert list(drawn["rows"].columns) == ["key", "when", "weight"]
+
+
+@pytest.mark.slow
+def test_par_asks_sdv(tmp_path: Path) -> None:
+    skip_without(WITH_TORCH)
+    rows = pd.DataFrame({"key": [*"aabbccdd"], "sex": [*"ffmmffmm"], "ward": ["in", "out"] * 4})
+    rows["weight"] = [str(60 + i) for i in range(8)]
+    # The same in all rows, as gaps of a panel are.
+    rows["gap"] = "1"
+    paths = {name: str(tmp_path / name) for name in ("train", "out")}
+    rows.to_csv(paths["train"], index=False)
+    request = {**paths, "key": "key", "own": ["sex"], "numbers": ["weight", "gap"]}
+    answer = ask(PAR, request | {"persons": 5, "seed": 1}, limit_s=300, environment=WITH_TORCH)
+    assert str(answer["synthesizer"]).startswith("sdv ")
+    drawn = pd.read_csv(paths["out"], dtype=str)
+    assert sorted(drawn.columns) == sorted(rows.columns)
+    assert drawn["key"].nunique() == 5
+    assert (drawn.groupby("key")["sex"].nunique() == 1).all()
+    assert set(drawn["gap"]) == {"1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_ask_sdmetrics_and_see_rows_that_were_dealt_out(name: str, tmp_path: Path) -> None:
+    skip_without(QUALITY)
+    shape, real = SHAPES[name], histories(name, 800)
+    same = scores.scores(shape, real, real, folder=tmp_path)
+    assert str(same.pop("scorer")).startswith("sdmetrics ")
+    assert set(same.values()) <= {1.0, None}
+    # Rows that are dealt out keep their columns, but not those of their person.
+    dealt = with_rows(shape, real, np.random.default_rng(1).permutation(real.of))
+    found = scores.scores(shape, real, dealt, folder=tmp_path)
+    assert (found["shapes"], found["cardinality"], found["lengths"]) == (1.0, 1.0, 1.0)
+    assert max(float(str(found[name])) for name in ("levels", "spreads", "changes")) < 0.95
+    assert same["intertable"] is None or float(str(found["intertable"])) < 0.95
