@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from parties.api.arguments import check_path, optional_path
 from parties.api.errors import in_terms_of_python
@@ -11,9 +11,12 @@ from parties.api.notebook import embedded_page
 from parties.audit.bundle import unpacked_run
 from parties.audit.findings import FAIL, Check
 from parties.audit.html import render_audit
-from parties.audit.keyed import KeyedAudit, audit_keyed
 from parties.audit.runner import Audit, audit_folder
-from parties.local.keyed import is_keyed_run
+from parties.foundation.process import require_server_packages
+from parties.local.keyed_run import is_keyed_run
+
+if TYPE_CHECKING:
+    from parties.audit.keyed import KeyedAudit
 
 
 class AuditResult:
@@ -115,6 +118,9 @@ def audit(
     if is_keyed_run(path):
         if folder is not None:
             raise ValueError("certificates are of one view; give the run of a view, in views/")
+        require_server_packages("an audit of tables with keys")
+        from parties.audit.keyed import audit_keyed
+
         return KeyedAuditResult(audit_keyed(path, agreed=agreed))
     with unpacked_run(path) as unpacked:
         found = audit_folder(

@@ -18,7 +18,8 @@ from parties.audit.runner import Audit, audit_folder
 from parties.config import Config
 from parties.foundation.errors import StoreError
 from parties.foundation.untrusted_text import parse_json
-from parties.local.keyed import REPORT, KeyedFolder, write_tables
+from parties.local.keyed import KeyedFolder, write_tables
+from parties.local.keyed_run import REPORT
 from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
 from parties.session.model_files import MOST_ROWS
 

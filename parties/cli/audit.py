@@ -14,6 +14,7 @@ from parties.cli.runtime import common_options
 from parties.config import load_config
 from parties.foundation.errors import StoreError
 from parties.foundation.exit_codes import AuditFailed
+from parties.foundation.process import require_server_packages
 from parties.foundation.untrusted_text import printable
 from parties.storage.files import write_atomic
 
@@ -81,7 +82,7 @@ def audit(
     from parties.audit.bundle import unpacked_run
     from parties.audit.html import render_audit
     from parties.audit.runner import audit_folder
-    from parties.local.keyed import VIEWS, is_keyed_run
+    from parties.local.keyed_run import VIEWS, is_keyed_run
 
     if run is not None and is_keyed_run(run):
         if certificates or replays or html:
@@ -128,9 +129,10 @@ def audit(
 
 
 def _audit_keyed(run: Path, agreed: Path | None, *, independent: bool, as_json: bool) -> None:
+    require_server_packages("syncret audit of tables with keys")
     from parties.audit.html import render_audit
     from parties.audit.keyed import audit_keyed
-    from parties.local.keyed import VIEWS
+    from parties.local.keyed_run import VIEWS
 
     found = audit_keyed(run, agreed=agreed, independent=independent)
     for name, view in found.views.items():

@@ -358,7 +358,7 @@ def sample(
     from parties.cli.keyed import sample_keyed
 
     require_server_packages("syncret data sample")
-    from parties.local.keyed import is_keyed_run
+    from parties.local.keyed_run import is_keyed_run
 
     if is_keyed_run(run):
         if balance is not None or like is not None or all_columns or plain:
@@ -435,7 +435,8 @@ def estimate(run: Path, question: str, as_json: bool) -> None:
     from parties.audit.bundle import unpacked_run
 
     require_server_packages("syncret data estimate")
-    from parties.local.keyed import KeyedFolder, is_keyed_run
+    from parties.local.keyed import KeyedFolder
+    from parties.local.keyed_run import is_keyed_run
 
     if is_keyed_run(run):
         run = KeyedFolder.of(run).of_persons
@@ -567,7 +568,7 @@ def bundle(
     the reason.
     """
     from parties.audit.packing import pack_run
-    from parties.local.keyed import VIEWS, is_keyed_run
+    from parties.local.keyed_run import VIEWS, is_keyed_run
     from parties.local.publication import PublishersWord
 
     if sum(item is not None for item in (population, new_population, uncharged)) > 1:

@@ -35,6 +35,7 @@ from parties.config import Config
 from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.local.folder import SERVER_FOLDERS, RunFolder
+from parties.local.keyed_run import REPORT, STUDY_FILE, VIEWS
 from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
 from parties.report.keyed import Draw, KeyedFigures, keyed_document, write_keyed_report
 from parties.report.keyed_estimates import keyed_estimates
@@ -42,9 +43,6 @@ from parties.session.model_files import load_model
 from parties.session.owner import Table, linking_salt
 from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 
-STUDY_FILE = "study.toml"
-VIEWS = "views"
-REPORT = "report.json"
 _MARK = "run.sha256"
 """Digest of the study and of all that a run was made of, to which the same command is held when it goes on."""
 Rows: TypeAlias = Table | Mapping[str, Table]
@@ -119,11 +117,6 @@ class KeyedFolder:
     def draw(self, wanted: PersonsWanted) -> Persons:
         """Draws persons from the models. Raises StoreError, ConfigError, ConditionError."""
         return persons_where(self.study.tables, self.models(), wanted)
-
-
-def is_keyed_run(path: Path) -> bool:
-    """Returns whether ``path`` is the folder of a run of tables with keys, whose views are runs."""
-    return (path / STUDY_FILE).exists() and (path / VIEWS).is_dir()
 
 
 def keyed_rows(
