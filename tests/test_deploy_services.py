@@ -342,7 +342,7 @@ def owners_of_the_chart(cluster: Cluster, folder: Path) -> None:
         for asked in waiting(alpha, digest, *OWNERS).values():
             alpha.command("study", "admit", digest, asked["words"], "--authority", authority)
         # Jobs that find a study which has not begun wait for it.
-        time.sleep(3)
+        time.sleep(3)  # Sleeps: quiet.
         cluster.approve(digest)
         for serve in cluster.serves:
             serve.until_state("charted", "running")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 
@@ -32,6 +32,23 @@ async def eventually(look: Callable[[], Found], within_s: float = 30.0) -> Found
         while not (found := look()):  # noqa: ASYNC110  # What it waits for sets no event.
             await asyncio.sleep(0.01)
         return found
+
+
+async def connected_to(
+    host: str, port: int, within_s: float = 30.0, **options: Any
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection, once somebody listens at the address. TimeoutError after the deadline."""
+    async with asyncio.timeout(within_s):
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                return await asyncio.open_connection(host, port, **options)
+            await asyncio.sleep(0.01)
+
+
+async def listens(host: str, port: int) -> None:
+    """Waits until somebody listens at an address, who then sees a connection that says nothing and ends."""
+    _, writer = await connected_to(host, port)
+    writer.close()
 
 
 def processes(folder: Path, part: str = "") -> dict[int, str]:

@@ -229,7 +229,7 @@ async def hangs_up_after_a_late_handshake(
 ) -> None:
     """Connect to the server, `end` it, and only then shake hands: no connection may stay open."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # Sleeps: head start.
     await end()
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         await writer.start_tls(context, server_hostname=name)

@@ -57,7 +57,7 @@ async def test_a_study_that_was_asked_for_longest_ago_is_let_go(
         asked.ask(digest)
     monkeypatch.setattr(module, setting, value)
     if setting == "_RESPONDER_IDLE_S":
-        await asyncio.sleep(2 * value)
+        await asyncio.sleep(2 * value)  # Sleeps: lasts.
     asked.ask("third")
     # Whose it was goes; who asks again is heard all the same.
     asked.ask("second")

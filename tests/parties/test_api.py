@@ -367,9 +367,9 @@ def test_run_anywhere_cleans_up_before_an_interrupt_is_raised() -> None:
         try:
             # As a kernel does: the thread that waits is interrupted, not this one.
             os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # Sleeps: slow.
         finally:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # Sleeps: slow.
             done.append("cleaned up")
 
     with pytest.raises(KeyboardInterrupt):

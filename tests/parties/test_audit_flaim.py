@@ -178,7 +178,7 @@ async def test_audit_passes_a_run_whose_clients_leave_between_choice_and_sum(
 
     async def dawdle(_: asyncio.StreamReader) -> bool:
         await gone.wait()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # Sleeps: slow.
         return False
 
     brief = "flaim.brief"

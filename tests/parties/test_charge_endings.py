@@ -40,6 +40,7 @@ from tests.parties import flaim_support, silos_support, support
 from tests.parties.flaim_support import Events, codes_of, flaim_config
 from tests.parties.silos_support import NAMES, SERVER, Tails, leaving, silos_config
 from tests.parties.test_store import put
+from tests.until import listens
 
 Certificates = dict[str, CertificateFiles]
 CHARGED, RELEASED, RETURNED = ChargeState.CHARGED, ChargeState.RELEASED, ChargeState.RETURNED
@@ -83,6 +84,14 @@ class Run:
         states = [run.state for dataset in budget.datasets() for run in dataset.runs]
         assert len(states) <= 1
         return states[0] if states else None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The server's."""
+        section = self.config.federation
+        assert section is not None
+        assert section.address is not None
+        return section.address.host, section.address.port
 
     @property
     def signed(self) -> int:
@@ -227,7 +236,7 @@ async def test_server_that_is_not_the_pinned_one_or_does_not_answer_costs_nothin
             await run.join(NAMES[0], deaf)
     assert run.state(NAMES[0]) is None
     server = asyncio.create_task(run.serve())
-    await asyncio.sleep(0.5)
+    await listens(*run.address)
     wrong = run.config.override({f"{section}.key": hashlib.sha256(b"another").hexdigest()})
     other = run.config.override({"run.delta": 2e-5})
     for changed in (wrong, other):
@@ -245,7 +254,7 @@ async def test_study_that_is_cancelled_before_a_sum_costs_nothing(
     run = Run(method, certificates, tmp_path, **{"clients.wait_s": 30.0})
     server = asyncio.create_task(run.serve())
     joining = [asyncio.create_task(run.join(name)) for name in NAMES[:2]]
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(1.5)  # Sleeps: head start.
     server.cancel()
     ends = await asyncio.gather(*joining, return_exceptions=True)
     await asyncio.gather(server, return_exceptions=True)

@@ -27,7 +27,7 @@ def held(folder: Path) -> Child:
 def test_begin_lets_a_held_child_work_with_its_log_where_it_belongs(tmp_path: Path) -> None:
     async def played() -> tuple[list[object], int]:
         child = held(tmp_path)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: quiet.
         assert child.running
         # Not before now is there a place for its log.
         (tmp_path / "made").mkdir()

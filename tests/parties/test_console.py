@@ -534,7 +534,7 @@ def test_console_command_prints_an_address_opens_it_and_ends_on_ctrl_c(
                 connection.request("GET", f"{address.path}?{address.query}")
                 assert connection.getresponse().status == 303
                 connection.close()
-                time.sleep(0.1)
+                time.sleep(0.1)  # Sleeps: quiet.
                 process.send_signal(signal.SIGINT)
                 output, said = process.communicate(timeout=20)
                 assert (process.returncode, output, said) == (0, "", "")

@@ -99,7 +99,7 @@ class Slow:
     async def estimate(
         self, measurements: Sequence[Measurement], *, round: int, final: bool
     ) -> Estimate:
-        await asyncio.sleep(self.seconds)
+        await asyncio.sleep(self.seconds)  # Sleeps: slow.
         if self.fails:
             raise EstimationError("nothing fits")
         return make_estimate(7)

@@ -253,7 +253,7 @@ async def run_with_a_heavy_owner(
     cluster = Cluster(config, folder, certificates)
     cheating = 0
     running = asyncio.create_task(cluster.run())
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # Sleeps: head start.
     await cluster.submit(EVERYONE[:2])
     cheating = 1
     await cluster.submit(EVERYONE[2:])

@@ -52,6 +52,7 @@ from tests.parties.flaim_support import (
 )
 from tests.parties.support import hangs_up_after_a_late_handshake
 from tests.protocols.transcripts import verified_records
+from tests.until import eventually
 
 
 @pytest.fixture(scope="module")
@@ -434,7 +435,9 @@ async def test_server_takes_in_nobody_it_does_not_expect(
         seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
         writer.close()
         # A second connection of a client that is there.
-        await asyncio.sleep(0.3)
+        await eventually(
+            lambda: any(r.get("client") == NAMES[0] for r in transcript(tmp_path)), 10.0
+        )
         reader, writer = await connect(config, certificates[NAMES[0]])
         answer = await greet(config, reader, writer, rows=10)
         seen.append((answer.kind, RefusalMessage.unpack(answer.body, SERVER)))
@@ -566,7 +569,7 @@ async def test_server_that_ends_hangs_up_on_clients_that_have_not_greeted(
     reader, writer = await connect(config, certificates[NAMES[0]])
     if handshake == "before":
         # A client has finished its handshake before the server has: let that one come in.
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # Sleeps: head start.
         await end()
         with contextlib.suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), 2) == b""

@@ -109,7 +109,7 @@ async def test_the_library_alone_leaves_one(
         assert [item.fileno() for item in made] != [-1]
         for item in made:
             item.shutdown(socket.SHUT_RDWR)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: quiet.
 
 
 def test_a_command_leaves_nothing_to_the_collector(

@@ -237,7 +237,7 @@ async def test_put_opens_no_more_at_once_than_there_is_memory_for(
             full.set()
         full.wait(20.0)
         # One more than may be would come meanwhile.
-        time.sleep(0.1)
+        time.sleep(0.1)  # Sleeps: quiet.
         inside -= 1
         return real(self, upload, whole)
 

@@ -342,7 +342,7 @@ async def test_notifier_tries_again_until_the_target_takes_it_and_never_twice(
             **{"target": "webhook localhost", "pending": 0, "delivered": 1},
             **{"failed": attempts - 1, "problem": ""},
         }
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # Sleeps: quiet.
     assert len({headers["webhook-id"] for headers, _ in receiver.came}) == 1
     names = [event.name for event in ours.taken]
     assert names == ["study.waits-here", "notice.undelivered"]
@@ -350,7 +350,7 @@ async def test_notifier_tries_again_until_the_target_takes_it_and_never_twice(
     assert "t0ken" not in repr(state)
     again = service(folder)
     async with running(Notifier(again, receiver.section())):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # Sleeps: quiet.
     assert len(receiver.came) == attempts
     assert again.taken == []
 
@@ -365,7 +365,7 @@ async def test_notice_that_holds_no_more_is_not_sent(
         current.found = []
         await eventually(lambda: notifier.to_list()[0]["pending"] == 0)
         receiver.status, came = 200, len(receiver.came)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # Sleeps: quiet.
         assert len(receiver.came) <= came + 1
         assert notifier.to_list()[0]["delivered"] == 0
 
@@ -399,7 +399,7 @@ async def test_events_that_are_not_wanted_are_not_sent(
     section = receiver.section(events=("certificate.ends",))
     async with running(Notifier(service(folder), section)) as notifier:
         await eventually(lambda: notifier.to_list()[0]["delivered"])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: quiet.
     assert [json.loads(body)["type"] for _, body in receiver.came] == ["certificate.ends"]
 
 
@@ -476,7 +476,7 @@ async def test_target_gets_so_many_notices_an_hour_and_one_that_says_so(
     target = Taking(monkeypatch)
     async with running(Notifier(service(tmp_path), NotifySection())) as notifier:
         await eventually(lambda: len(target.taken) > notify.MOST_AN_HOUR)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: quiet.
         (state,) = notifier.to_list()
     assert [notice.event for notice in target.taken[30:]] == ["notice.undelivered"]
     assert "20 more wait" in target.taken[-1].text

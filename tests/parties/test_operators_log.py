@@ -202,7 +202,7 @@ def test_log_that_begins_anew_in_an_emptied_database_is_found_by_its_beginning(
     assert check_log(export(repository), begun_by=after).begun <= after.isoformat()
     with pytest.raises(LogInvalid, match=r"line 1: the log begins at 2\S*; expected .* begun by 2"):
         check_log(export(repository), begun_by=before - timedelta(milliseconds=1))
-    time.sleep(0.01)
+    time.sleep(0.01)  # Sleeps: lasts.
     with opened(identity) as other, other._transaction() as connection:
         connection.exec_driver_sql("DELETE FROM operators_log")
     approve(repository, 2)

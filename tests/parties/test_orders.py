@@ -140,7 +140,7 @@ async def test_run_below_its_minimum_is_not_closed(operated: Operated) -> None:
         orders.ask(close=True)
     await operated.cluster.submit([A])
     await operated.said("the run needs 2 (clients.minimum)")
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(0.8)  # Sleeps: quiet.
     assert not operated.task.done()
     await operated.cluster.submit([A, B])
     assert await operated.task == [None] * 3
@@ -235,7 +235,7 @@ async def test_charge_of_an_owner_that_is_revoked_before_a_round_is_returned(
     assert not await fetch()
     for orders in operated.orders[:2]:
         orders.ask(revoke=[B])
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(0.8)  # Sleeps: quiet.
     assert not await fetch()
     assert owner.spent == (1, [None])
     operated.orders[2].ask(revoke=[B])

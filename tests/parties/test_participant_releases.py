@@ -38,6 +38,7 @@ from parties.storage.release_registry import RegisteredFolder, ReleaseRegistry
 from secagg import wire
 from tests.parties.silos_support import NAMES, SERVER, leaving
 from tests.parties.test_charge_endings import METHODS, Certificates, Run
+from tests.until import listens
 
 OWN, OTHER = NAMES[:2]
 
@@ -96,7 +97,7 @@ class Study(Run):
 
         async def serve() -> None:
             server = asyncio.create_task(self.serve())
-            await asyncio.sleep(0.5)
+            await listens(*self.address)
             begun.set()
             await asyncio.to_thread(ends.wait)
             server.cancel()
@@ -104,7 +105,7 @@ class Study(Run):
 
         thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         try:
             yield
         finally:

@@ -156,7 +156,7 @@ async def test_parts_for_a_server_that_is_away_wait_and_survive_a_restart(
         assert stores[0].outbox.waiting(2) == ["clinic-a"]
     # The one that took it was away in between; the one that was away comes back later still.
     async with running_servers(config, tmp_path, certificates, (0,)) as stores:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # Sleeps: quiet.
         async with running_servers(config, tmp_path, certificates, (2,)) as late:
             await until_waiting_for_nobody(stores[0])
             assert late[2].submissions.read("clinic-a") == ready.parts.bodies[2]
@@ -209,7 +209,7 @@ async def test_why_parts_wait_is_logged_once(
     monkeypatch.setattr(forwarder, "LONGEST_PAUSE_S", 0.05)
     async with running_servers(asker.config, tmp_path, asker.certificates, (0, 1)):
         await asker.upload(0, sealed_upload(asker.config))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # Sleeps: quiet.
     assert caplog.text.count("party-2: parts wait: cannot be reached") == 1
 
 

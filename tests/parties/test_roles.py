@@ -125,7 +125,7 @@ async def test_four_eyes_are_two_approvers_of_whom_none_has_proposed(three: Thre
     again = FourEyes(alpha.studies)
     await again.load()
     assert again.first == alpha.four_eyes.first == {digest: "operator berta"}
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # Sleeps: quiet.
     assert three.services[1].studies[digest].approvals == frozenset()
     with pytest.raises(ApprovalRefused):
         await approve("anna")

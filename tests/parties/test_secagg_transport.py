@@ -40,6 +40,7 @@ from secagg.server import SecAggServer
 from secagg.simulation import policy_for
 from tests.parties.support import hangs_up_after_a_late_handshake
 from tests.secagg.support import exact_sum, identities, session, vectors
+from tests.until import eventually
 
 NAMES = [f"owner-{u}" for u in range(5)]
 SERVER = "aggregator"
@@ -232,7 +233,8 @@ async def test_server_keeps_one_message_of_a_client_that_floods(
     async with RoundServer(make_server(), NAMES, files=files[SERVER]) as running:
         # Nobody plays yet: what is read now would stay in memory.
         flooding = asyncio.create_task(flood(running.port))
-        await asyncio.sleep(1.0)
+        await eventually(running._inbox.qsize)
+        await asyncio.sleep(0.5)  # Sleeps: quiet.
         assert running._inbox.qsize() == 1
         flooding.cancel()
         await asyncio.gather(flooding, return_exceptions=True)
@@ -382,7 +384,7 @@ async def test_take_part_ends_within_its_deadline_whatever_the_server_does(
             return
         writer.write(data)
         await writer.drain()
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # Sleeps: slow.
         writer.close()
 
     context = tls.server_context(files[SERVER])
@@ -400,7 +402,7 @@ async def test_take_part_ends_within_its_deadline_whatever_the_server_does(
             )
         if isinstance(caught.value, FrameTransportError):
             assert SERVER in str(caught.value)
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(0.8)  # Sleeps: quiet.
 
 
 async def test_close_that_is_cancelled_does_not_wait_for_the_peer(
@@ -418,7 +420,7 @@ async def test_close_that_is_cancelled_does_not_wait_for_the_peer(
         connection = writer.get_extra_info("socket")
         peer.transport.pause_reading()  # type: ignore[attr-defined]
         closing = asyncio.create_task(close_writer(writer, timeout_s=60))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: quiet.
         assert not closing.done()
         assert connection.fileno() >= 0
         closing.cancel()

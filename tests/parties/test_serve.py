@@ -55,7 +55,7 @@ def test_two_studies_run_side_by_side_and_outlive_a_killed_service(three: Cluste
     first, second = three.propose("first", 0), three.propose("second", 1)
     # Two of three do not start anything.
     three.approve(first, 0, 1)
-    time.sleep(2.5)
+    time.sleep(2.5)  # Sleeps: quiet.
     states = [serve.until_state("first", "approved", "proposed")["state"] for serve in three.serves]
     assert states == ["approved", "approved", "proposed"]
     assert processes(three.folder, WORKER) == {}

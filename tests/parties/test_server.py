@@ -516,7 +516,7 @@ async def test_run_party_leaves_out_a_client_that_reached_two_servers(
     config = make_config({"clients.minimum": 2, "clients.wait_s": 2.0})
     cluster = Cluster(config, tmp_path, certificates)
     running = asyncio.create_task(cluster.run(owners=EVERYONE[:2]))
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(0.8)  # Sleeps: head start.
     honest = parties.mpc.submission.submit.seal_boxes
 
     def cheat(*arguments: object, **named: object) -> tuple[bytes, bytes, bytes]:
@@ -593,7 +593,7 @@ async def test_run_party_counts_clients_from_their_first_round_on(
     cluster = Cluster(config, tmp_path, certificates)
     records = {0: Recording()}
     running = asyncio.create_task(cluster.run(records=records))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # Sleeps: head start.
     for number, owner in enumerate(EVERYONE, start=1):
         await submit(config, make_codes(20, number), certificates[owner], first_round=number)
     assert await running == [None] * 3
@@ -622,7 +622,7 @@ async def test_run_party_notices_a_silent_peer(
 
     async def silent(rounds: AimRounds, *arguments: object) -> object:
         if rounds.session.pid == 1:
-            await asyncio.sleep(3)
+            await asyncio.sleep(3)  # Sleeps: slow.
         return await real(rounds, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(AimRounds, "run", silent)

@@ -210,7 +210,7 @@ async def test_a_study_runs_once_all_three_have_approved_it(three: Three) -> Non
     digest = await three.propose("stays")
     for service in three.services[:2]:
         await service.approve(digest, "operator")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: quiet.
     await three.until_states(digest, "approved", "approved", "proposed")
     assert three.processes == {}
     await three.services[2].approve(digest, "operator")
@@ -267,7 +267,7 @@ async def test_a_failure_at_one_server_ends_it_at_all_and_three_approvals_try_ag
     assert three.processes["alpha", digest].stopped
     for service in three.services[:2]:
         await service.approve(digest, "operator")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: quiet.
     await three.until_states(digest, "queued", "queued", "failed")
     await three.services[2].approve(digest, "operator")
     await three.until_states(digest, "running")
@@ -322,7 +322,7 @@ async def test_a_peer_of_another_version_is_named_and_nothing_starts(
     peer = three.services[0].peers[1]
     await three.until(lambda: "9.9.9, messages 99" in peer.problem)
     assert "expected the same at all three" in peer.problem
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: quiet.
     assert three.processes == {}
     async with api(three.services[0]) as client:
         status = await (await client.get("/status")).json()
@@ -756,7 +756,7 @@ async def test_a_database_that_does_not_answer_changes_nothing(
             await alpha.approve(digest, "operator")
         assert alpha.studies[digest].state is StudyState.PROPOSED
         await three.services[1].approve(digest, "operator")
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # Sleeps: quiet.
     await alpha.approve(digest, "operator")
     await three.services[2].approve(digest, "operator")
     await three.until_states(digest, "running")

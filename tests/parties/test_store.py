@@ -596,7 +596,7 @@ def test_what_is_accepted_at_the_same_time_shares_a_write_to_the_disk_that_all_w
 
     def slow(path: Path) -> None:
         there = store.submissions.count()
-        time.sleep(0.05)
+        time.sleep(0.05)  # Sleeps: slow.
         real(path)
         written.append(there)
 

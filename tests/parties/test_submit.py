@@ -59,6 +59,7 @@ from tests.parties.support import (
     running_servers,
     sealed_upload,
 )
+from tests.until import eventually
 
 Certificates = dict[str, CertificateFiles]
 CODES = make_codes(50)
@@ -396,7 +397,8 @@ async def test_submit_waits_for_a_server_that_starts_late(
     task = asyncio.create_task(
         submit(config, CODES, certificates["clinic-a"], on_retry=said.append)
     )
-    await asyncio.sleep(0.5)
+    await eventually(lambda: len(said) > 3)
+    await asyncio.sleep(0.2)  # Sleeps: quiet.
     # Each once, however often it was tried.
     (all_three,) = [text for text in said if text.startswith("none of the three servers")]
     said.remove(all_three)

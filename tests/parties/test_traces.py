@@ -97,7 +97,7 @@ def test_steps_are_spans_within_one_another_with_their_costs(
             tracer("select", 2, lambda: {"sent_bytes": 30}),
             tracer("select.choose", 2, lambda: {"sent_bytes": 7}),
         ):
-            time.sleep(0.02)
+            time.sleep(0.02)  # Sleeps: lasts.
         with tracer("finish", None, dict):
             pass
     by_name = {span.name: span for span in collector.spans}
@@ -120,9 +120,9 @@ async def test_steps_side_by_side_keep_their_own_parents(
 ) -> None:
     async def one(name: str) -> None:
         with tracer(name, 1, dict):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # Sleeps: lasts.
             with tracer(f"{name}.inner", 1, dict):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # Sleeps: lasts.
 
     with trace_steps(board, collector.endpoint) as tracer:
         await asyncio.gather(one("a"), one("b"))

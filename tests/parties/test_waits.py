@@ -50,11 +50,11 @@ def test_reminder_is_due_at_once_and_then_at_growing_intervals() -> None:
 async def test_saying_is_silent_where_the_wait_is_short() -> None:
     said: list[float] = []
     async with repeated_notice(said.append, quiet_s=0.1):
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.15)
+        await asyncio.sleep(0.01)  # Sleeps: lasts.
+    await asyncio.sleep(0.15)  # Sleeps: quiet.
     assert said == []
     async with repeated_notice(said.append, quiet_s=0.02):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: lasts.
     assert said == [0.02]
 
 

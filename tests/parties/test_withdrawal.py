@@ -217,7 +217,7 @@ async def going(
     changes = {"run.input": request.param, "run.record_replay": True, "timeouts.connect_s": 9.0}
     config = make_config({"run.rounds": 1, "clients.minimum": 1, **changes})
     running = Going(Cluster(config, tmp_path, certificates))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: head start.
     yield running
     if not running.task.done():
         running.task.cancel()
@@ -288,7 +288,7 @@ async def test_rows_that_were_counted_are_counted_again_to_take_them_back(
     monkeypatch.setattr(parties.mpc.inputs.rows, "SEGMENT_ROWS", 100)
     config = make_config({"run.input": "rows", "run.rounds": 1, "clients.minimum": 1})
     going = Going(Cluster(config, tmp_path, certificates))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: head start.
     a, b = going.who(A), going.who(B)
     await a.submit(make_codes(20, 1))
     await b.submit(make_codes(20, 2))
@@ -557,7 +557,7 @@ async def test_a_server_that_loses_what_comes_after_a_withdrawal_is_named(
     """Withdrawn, and another table sent, for which server 2 has signed: that it does not list it is in the report."""
     config = make_config({"run.rounds": 1, "clients.minimum": 1})
     going = Going(Cluster(config, tmp_path, certificates))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: head start.
     a, b = going.who(A), going.who(B)
     real = SubmissionStore.page
 
@@ -613,7 +613,7 @@ async def test_a_withdrawal_holds_at_all_three_where_one_was_killed_before_it_de
     """Server 1 dies after the lists were exchanged; two have deleted the shares and said so, it has not."""
     config = make_config({"run.rounds": 1, "clients.minimum": 1})
     going = Going(Cluster(config, tmp_path, certificates))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: head start.
     a, b = going.who(A), going.who(B)
     await a.submit(make_codes(20, 1))
     await b.submit(make_codes(20, 2))
@@ -655,7 +655,7 @@ async def test_rows_that_one_server_alone_has_saved_may_still_be_withdrawn(
     """Servers 1 and 2 die while they save the first total: server 0 waits for them, and has charged nothing."""
     config = make_config({"run.rounds": 1, "clients.minimum": 1})
     going = Going(Cluster(config, tmp_path, certificates))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: head start.
     a, b = going.who(A), going.who(B)
     await a.submit(make_codes(20, 1))
     await b.submit(make_codes(20, 2))
@@ -678,7 +678,7 @@ async def test_rows_that_one_server_alone_has_saved_may_still_be_withdrawn(
         assert DurableLedger(store).entries == []
     dying[0] = False
     again = Going(going.cluster)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # Sleeps: head start.
     assert (await b.withdraw()).complete
     await again.ended()
     assert names(again.result()["counted"]) == [A]
@@ -884,7 +884,7 @@ def test_audit_finds_a_withdrawal_that_its_owner_has_not_signed(
 
     async def run() -> Cluster:
         going = Going(Cluster(config, tmp_path, certificates))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # Sleeps: head start.
         for seed, owner in enumerate((A, B)):
             await going.who(owner).submit(make_codes(20, seed))
         await going.who(B).withdraw()

@@ -221,7 +221,9 @@ class Proxy:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.sleep(0.01)  # Aborted transports close in the loop's next steps.
+            await asyncio.sleep(
+                0.01
+            )  # Sleeps: head start. Aborted transports close in the loop's next steps.
 
     async def _forth(self, reader: asyncio.StreamReader, link: "Link") -> None:
         with contextlib.suppress(OSError):

@@ -291,7 +291,7 @@ async def test_receive_ends_at_its_deadline_when_a_frame_stays_half(tls: list[Tl
 async def test_receive_forgets_the_message_when_it_is_cancelled(tls: list[TlsFiles]) -> None:
     async with linked(tls) as link:
         waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # Sleeps: head start.
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -395,7 +395,7 @@ async def test_send_lets_small_messages_pass_a_large_one(
     large = np.random.default_rng(1).bytes(3_000_000)
     async with linked(tls) as link:
         link.exchanger.send(1, array(large))
-        await asyncio.sleep(0.1)  # The connection is full.
+        await asyncio.sleep(0.1)  # Sleeps: head start. The connection is full.
         link.exchanger.send(2, array(b"small"))
         leaving = asyncio.ensure_future(link.exchanger.farewell("full disk", LONG_S))
         heard: list[tuple[int, bytes]] = []
@@ -497,7 +497,7 @@ async def test_receive_takes_in_what_is_larger_than_the_buffer_when_it_is_asked_
     payload = np.random.default_rng(5).bytes(50_000)
     async with linked(tls) as link:
         link.says.sendall(b"".join(in_parts(5, payload, small_parts)) + frame(6, b"behind it"))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: quiet.
         assert (link.exchanger.buffered_bytes, link.exchanger.buffers) == (0, {})
         received = await link.exchanger.receive(5, LONG_S, len(payload))
         assert received.payload.tobytes() == payload
@@ -586,7 +586,7 @@ async def test_receive_tells_the_reason_when_the_peer_leaves_while_it_is_written
         waiting = asyncio.ensure_future(link.exchanger.receive(1, LONG_S, ANY))
         link.hears.close()
         link.exchanger.send(5, array(b"x"))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: head start.
         link.says.sendall(frame(FAREWELL, b"disk full"))
         with pytest.raises(PeerClosed, match="party 2 has left: disk full"):
             await waiting
@@ -638,7 +638,7 @@ async def test_farewell_follows_all_messages(tls: list[TlsFiles]) -> None:
         leaving = asyncio.ensure_future(link.exchanger.farewell("", LONG_S))
         expected = frame(1, payload) + frame(FAREWELL, b"")
         assert await link.hear(len(expected)) == expected
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # Sleeps: quiet.
         assert not leaving.done()  # It waits for the peer's.
         link.says.sendall(frame(FAREWELL, b""))
         await asyncio.wait_for(leaving, LONG_S)
@@ -678,7 +678,7 @@ async def test_end_is_quick_when_the_peer_reads_nothing(tls: list[TlsFiles]) -> 
     async with linked(tls) as link:
         link.exchanger.send(1, array(bytes(20_000_000)))
         link.exchanger.send(2, array(bytes(20_000_000)))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: head start.
         started = time.monotonic()
         await link.exchanger.farewell("stop", SOON_S)
         link.exchanger.end()
@@ -698,7 +698,7 @@ async def test_end_ends_what_still_waits(tls: list[TlsFiles]) -> None:
         link.exchanger.end()  # Twice does no harm.
         assert link.exchanger._writer not in threading.enumerate()
         assert link.exchanger._reader not in threading.enumerate()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # Sleeps: quiet.
         assert link.owner.failures == []  # Its own shut sockets are no news.
 
 

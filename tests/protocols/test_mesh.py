@@ -18,6 +18,7 @@ from protocols import mesh as mesh_module
 from protocols.errors import ConfigurationError, ConnectTimeout, ProtocolViolation
 from protocols.mesh import Connections, Mesh, TlsFiles, common_name
 from tests.protocols.network import NAMES, Address, Authority, free_addresses
+from tests.until import connected_to
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -86,7 +87,7 @@ async def all_connect(
     """Three parties connect, and every connection carries a byte from its dialler to the right peer."""
 
     async def one(pid: int) -> tuple[Connections, Connections]:
-        await asyncio.sleep(delays[pid])
+        await asyncio.sleep(delays[pid])  # Sleeps: slow.
         return await part(pid, addresses, tls[pid]).connect()
 
     ends = await asyncio.gather(*(one(pid) for pid in range(3)))
@@ -127,8 +128,7 @@ async def test_strangers_are_told_of_while_peers_are_awaited(
         Greeter(0, b"session-1"), addresses, tls=tls[0], timeout_s=1.0, on_stranger=told.append
     )
     async with waiting(mesh):
-        await asyncio.sleep(0.1)
-        reader, writer = await asyncio.open_connection(*addresses[0])
+        reader, writer = await connected_to(*addresses[0])
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             await reader.read()
@@ -331,9 +331,8 @@ async def test_connect_refuses_the_greeting_of_a_peer_that_has_none_of_this_vers
     addresses: list[Address], tls: list[TlsFiles], greeting: bytes, words: str
 ) -> None:
     connecting = asyncio.ensure_future(part(0, addresses, tls[0], timeout_s=1.0).connect())
-    await asyncio.sleep(0.1)
     context = tls[1].context(server=False)
-    _, writer = await asyncio.open_connection(*addresses[0], ssl=context, server_hostname="")
+    _, writer = await connected_to(*addresses[0], ssl=context, server_hostname="")
     writer.write(greeting)
     with pytest.raises((ProtocolViolation, ConnectTimeout), match=words):
         await connecting
@@ -345,7 +344,7 @@ async def test_connect_remembers_a_refusal_when_the_peer_has_given_up(
 ) -> None:
     async def come_and_go() -> None:
         async with waiting(part(2, addresses, authority.files("hospital-7"))):
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.4)  # Sleeps: lasts.
 
     patient = part(0, addresses, tls[0], timeout_s=0.9).connect()
     error, _ = await asyncio.gather(patient, come_and_go(), return_exceptions=True)
@@ -562,7 +561,7 @@ async def test_connect_names_a_peer_that_came_and_went(
 ) -> None:
     async def come_and_go() -> None:
         async with waiting(part(1, addresses, tls[1])):
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.4)  # Sleeps: lasts.
 
     patient = part(0, addresses, tls[0], timeout_s=1.0).connect()
     error, _ = await asyncio.gather(patient, come_and_go(), return_exceptions=True)
@@ -578,9 +577,9 @@ async def test_connect_does_not_count_a_connection_of_a_dead_peer(
     lost = [*free_addresses(1), *addresses[1:]]
     patient = asyncio.ensure_future(part(0, addresses, tls[0]).connect())
     async with waiting(part(1, [*addresses[:2], *free_addresses(1)], tls[1])):
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.4)  # Sleeps: lasts.
     async with waiting(part(1, lost, tls[1]), part(2, addresses, tls[2])):
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(0.8)  # Sleeps: quiet.
         assert not patient.done()
     patient.cancel()
     await asyncio.gather(patient, return_exceptions=True)
@@ -592,7 +591,7 @@ async def test_connect_takes_the_newer_connection_of_a_peer(
     """The older one may be half-open: its end has gone and could not say so."""
     meshes = [part(pid, addresses, tls[pid]) for pid in range(3)]
     patient = asyncio.ensure_future(meshes[0].connect())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # Sleeps: head start.
     older = await meshes[1]._dial_once(0, tls[1].context(server=False))
     others = await asyncio.gather(*(mesh.connect() for mesh in meshes[1:]))
     outgoing, incoming = await patient
@@ -608,11 +607,11 @@ async def test_connect_leaves_nothing_when_cancelled(
 ) -> None:
     """With one peer connected, one missing and a stranger in the greeting. The port is free again."""
     tasks = [asyncio.ensure_future(part(pid, addresses, tls[pid]).connect()) for pid in (0, 1)]
-    await asyncio.sleep(after_s)
+    await asyncio.sleep(after_s)  # Sleeps: head start.
     with socket.socket() as stranger:
         stranger.setblocking(False)
         stranger.connect_ex(addresses[0])
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # Sleeps: head start.
         for task in tasks:
             task.cancel()
         started = time.monotonic()

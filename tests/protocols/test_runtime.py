@@ -245,7 +245,7 @@ async def test_costs_leave_out_less_than_two_percent_of_the_wire(tls: list[TlsFi
 async def test_runtime_closes_in_peace_at_different_times(tls: list[TlsFiles]) -> None:
     async def work(party: PartyRuntime) -> None:
         await party.context().exchange(b"last")
-        await asyncio.sleep(0.3 * party.pid)
+        await asyncio.sleep(0.3 * party.pid)  # Sleeps: slow.
 
     async with connected(tls) as parties:
         assert await all_ended(parties, work, 5) == [None] * 3
@@ -341,13 +341,13 @@ class Drop(Fault):
 
 class Delay(Fault):
     async def strike(self, data: bytes, link: Link) -> None:
-        await asyncio.sleep(TIMEOUT_S / 3)
+        await asyncio.sleep(TIMEOUT_S / 3)  # Sleeps: slow.
         await link.send(data)
 
 
 class Stall(Fault):
     async def strike(self, data: bytes, link: Link) -> None:
-        await asyncio.sleep(TIMEOUT_S * 2)
+        await asyncio.sleep(TIMEOUT_S * 2)  # Sleeps: slow.
         await link.send(data)
 
 
@@ -583,7 +583,7 @@ async def test_close_tells_the_reason_to_all_who_wait(tls: list[TlsFiles]) -> No
     async def work(party: PartyRuntime) -> None:
         ctx = party.context()
         if party.pid == 2:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # Sleeps: head start.
             raise CheckFailed("the clients' digests differ")
         await ctx.round({}, {1 - party.pid: 8})
 
@@ -630,7 +630,7 @@ async def test_close_raises_when_the_recorder_fails_at_last(tls: list[TlsFiles])
             await ctx.round({1: np.zeros(8, np.uint8)}, {})
         elif party.pid == 1:
             await ctx.round({}, {0: 8})
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # Sleeps: quiet.
 
     async with connected(tls, recorders=[Full(), None, None]) as parties:
         errors = await all_ended(parties, work, 5)
@@ -683,7 +683,7 @@ async def test_async_with_leaves_nothing_when_cancelled(
             await exchange_for_ever(party)
 
     tasks = [asyncio.ensure_future(work(party)) for party in runtimes(tls, connect_timeout_s=1.0)]
-    await asyncio.sleep(after_s)
+    await asyncio.sleep(after_s)  # Sleeps: head start.
     tasks[0].cancel()
     results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
     assert isinstance(results[0], asyncio.CancelledError)

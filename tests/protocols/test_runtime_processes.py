@@ -115,7 +115,7 @@ async def test_close_raises_when_a_peer_dies_before_its_farewell(tls: list[TlsFi
         process.send_signal(signal.SIGSTOP)
         until_stopped(process.pid)
         closing = [asyncio.ensure_future(party.close()) for party in parties]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # Sleeps: head start.
         process.kill()
         results = await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), 4)
     assert [type(result) for result in results] == [PeerClosed] * 2
@@ -143,7 +143,7 @@ async def test_connect_survives_the_death_of_a_process_while_it_waits(tls: list[
             # Party 2 dials both peers at once: by now it has met party 0, or will within the next half second.
             knocked.setblocking(False)
             connection, _ = await asyncio.get_running_loop().sock_accept(knocked)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # Sleeps: head start.
             connection.close()
         process.kill()
     async with lone.running() as process:

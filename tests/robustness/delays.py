@@ -19,7 +19,7 @@ _create_connection = asyncio.BaseEventLoop.create_connection
 
 async def _delay() -> None:
     if _draw.random() < SHARE:
-        await asyncio.sleep(_draw.random() * LONGEST_S)
+        await asyncio.sleep(_draw.random() * LONGEST_S)  # Sleeps: slow.
 
 
 async def _delayed_thread(function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:

@@ -182,7 +182,7 @@ async def _visit(door: Door, draw: Mutator, sums: Sums, on_input: Callable[[], o
             if reader.at_eof() or writer.is_closing():
                 return
         if draw.draw.random() < 0.02:
-            await asyncio.sleep(_STAYS_S)
+            await asyncio.sleep(_STAYS_S)  # Sleeps: slow.
     finally:
         writer.transport.abort()
 

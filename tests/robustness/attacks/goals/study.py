@@ -276,7 +276,7 @@ class AttackedStudy:
         return self.config.override({"tls": tls})
 
     async def _send(self, owner: str) -> None:
-        await asyncio.sleep(_LATE_S if owner == self.late else 0)
+        await asyncio.sleep(_LATE_S if owner == self.late else 0)  # Sleeps: slow.
         await submit(
             self.config,
             self.tables[owner],
