@@ -38,8 +38,17 @@ def find_keys(tables: Mapping[str, TableRead], said: Mapping[str, str]) -> dict[
         return dict(said)
     if len(tables) == 1:
         return {name: _repeated(read) for name, read in tables.items()}
-    alike = None if said else _alike(tables)
-    return dict.fromkeys(tables, alike) if alike is not None else _different(tables, said)
+    alike = [] if said else _alike(tables)
+    for key in alike:
+        # Each table may have an `id` of its own rows, which is no key of persons.
+        if not all(is_single(read.table.columns[key]) for read in tables.values()):
+            return dict.fromkeys(tables, key)
+    try:
+        return _different(tables, said)
+    except DataError:
+        if not alike:
+            raise
+        return dict.fromkeys(tables, alike[0])
 
 
 def is_single(values: Sequence[str]) -> bool:
@@ -57,8 +66,8 @@ def _repeated(read: TableRead) -> str:
     return found.column
 
 
-def _alike(tables: Mapping[str, TableRead]) -> str | None:
-    """Returns the column of all tables that is most like a key: called so, or of one row each in some table."""
+def _alike(tables: Mapping[str, TableRead]) -> list[str]:
+    """Returns the columns of all tables that are like keys, called so or of one row each in some table, best first."""
     first, *others = (read.table.columns for read in tables.values())
     common = [name for name in first if all(name in each for each in others)]
     keys = [
@@ -68,7 +77,7 @@ def _alike(tables: Mapping[str, TableRead]) -> str | None:
         or any(is_single(read.table.columns[name]) for read in tables.values())
     ]
     # Of several one that is called so, then the one with the most values: a date or a sex stands in all tables, too.
-    return max(keys, key=lambda name: (*named_as_key(name), len(set(first[name]))), default=None)
+    return sorted(keys, key=lambda name: (*named_as_key(name), len(set(first[name]))), reverse=True)
 
 
 def _different(tables: Mapping[str, TableRead], said: Mapping[str, str]) -> dict[str, str]:
@@ -107,6 +116,8 @@ def _referring(
     found = list[tuple[tuple[bool, ...], str]]()
     for column in _columns(read, said):
         values = set(read.table.columns[column]) - _MISSING
+        if said is None and is_single(read.table.columns[column]):
+            continue
         if not values or len(values & persons) < KNOWN_SHARE * len(values):
             continue
         called = (column == name, _is_of(column, parent), *named_as_key(column))

@@ -60,6 +60,16 @@ def test_keys_are_found_alike_or_not(parent: str, child: str, numbers: bool) -> 
     assert (drafted.children[0].key, drafted.parent.domain is None) == (child, False)
 
 
+@pytest.mark.parametrize("stays", [40, 200])
+def test_numbers_that_each_table_gives_its_own_rows_are_no_key(stays: int) -> None:
+    """Both have an `id`, whose values stand in one another's; that of the patient is in a column of the stays."""
+    tables = office("id", "patient_id", numbers=True)
+    rows = {name: cells[:stays] for name, cells in tables["stays"].items()}
+    numbered = {"id": [str(n + 1) for n in range(stays)]} | rows
+    found = find_keys(read(tables | {"stays": numbered}), {})
+    assert found == {"patients": "id", "stays": "patient_id"}
+
+
 @pytest.mark.parametrize("said", [{"patients": "x1"}, {"stays": "x2"}])
 def test_one_key_that_is_said_finds_the_other(said: dict[str, str]) -> None:
     """Names that tell nothing leave the question to the owner."""
