@@ -124,7 +124,9 @@ def _figures(
             for name in child.changing
             if name != child.order
         ),
-        tuple(_summary(domain, each, cells, list(rows.values())) for each in child.summaries),
+        tuple(
+            _summary(domain, each, cells, persons=list(rows.values())) for each in child.summaries
+        ),
     )
 
 
@@ -132,6 +134,7 @@ def _summary(
     domain: Domain,
     summary: Summary,
     cells: Mapping[str, Sequence[str | None]],
+    *,
     persons: Sequence[Sequence[int]],
 ) -> SummaryFigures:
     column = summary_column(domain, summary, summary.column)

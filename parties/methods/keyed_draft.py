@@ -32,6 +32,7 @@ rows_per_client = 100000  # public bound on the persons of one owner
 
 # rows: so many rows of a person count, and the privacy guarantee covers them; most: of a synthetic person.
 # constant: the same in all rows of a person; copied: as in the person's own row; [[table.change]]: by how much numbers
-# and dates differ from the row before.
+# and dates differ from the row before. [[table.summary]], which nothing drafts, adds a summary of a person's rows to
+# the questions that can be asked: kind = "last" or "mean" of a column, or "any" with name and where = "ward = surgery".
 """
     return f"{head}\n{run}{tomli_w.dumps({'table': draft.tables.to_dict()})}"
