@@ -81,9 +81,7 @@ def counted_in_words(counts: Mapping[str, int]) -> str:
     total = sum(counts.values())
     if counts.get(PUBLIC, 0) + counts.get(PRIVATE, 0) == total and counts.get(PUBLIC):
         bins = ", but for what noisy counts chose" if counts.get(PRIVATE) else ""
-        return (
-            f"Its {total:,} values were public before any table was read{bins}: so its author says."
-        )
+        return f"By its author's word, its {total:,} values were public before any table was read{bins}."
     parts = []
     if table := counts.get(TABLE):
         parts.append(

@@ -239,10 +239,10 @@ def rows_note(capacities: Mapping[str, int], counted: int) -> tuple[str, ...]:
     if not capacities:
         return ()
     rows, others = sum(capacities.values()), counted - len(capacities)
-    rest = f"; the other {others} sent counts" if others else ""
+    rest = f" The other {others} sent counts." if others else ""
     return (
-        f"{len(capacities)} data owners sent their rows, of which they may have {rows:,} by what they say publicly, "
-        f"and the servers counted them{rest}.",
+        f"{len(capacities)} data owners sent their rows, which the servers counted; together they declared at most "
+        f"{rows:,} rows.{rest}",
     )
 
 

@@ -13,9 +13,9 @@ from parties.report.render import HtmlTable
 
 CLAIM_HEADS = ("column", "off at most", "of it within bins", "10 %", "median", "90 %", "mean")
 CLAIMS_NOTE = (
-    "Off: of numbers and dates, by how much the share of the rows up to any limit may differ; of categories, the share "
-    "of the rows in another one. Between the two figures of a column the real one lies. Both take the worst place that "
-    "a value may have in its bin, so a wide bin makes wide figures."
+    "Off: for numbers and dates, the most by which the share of the rows up to any limit may differ; for categories, "
+    "the share of the rows in another category. The real figure lies between the two figures of a column. Both assume "
+    "the worst place for a value within its bin, so wide bins make wide ranges."
 )
 _NO_BOUND = "no bound"
 """Figure of a mean, and of distances, of a column whose bins end nowhere: a few rows may be as far as they like."""
@@ -28,11 +28,11 @@ def claims_values(quality: Mapping[str, object]) -> Mapping[str, object] | None:
     if not claims:
         return None
     truth = any("true" in claim for claim in claims)
-    said = f"{CLAIMS_NOTE} All of them hold at once with {number(quality['confidence']):.0%} confidence."
+    said = f"{CLAIMS_NOTE} All of them hold together with {number(quality['confidence']):.0%} confidence."
     if truth:
         said += (
-            " In brackets what is true. Moved: how far a number has to be moved on average to make the real column of "
-            f"this one, in parts of the range of {MIDDLE} of the values. True figures: {NOT_PRIVATE}"
+            " True figures stand in brackets. Moved: how far a number has to be moved on average to turn this column "
+            f"into the real one, as a share of the range of {MIDDLE} of the values. True figures: {NOT_PRIVATE}"
         )
     heads = [*CLAIM_HEADS, "moved at most", *(["true off", "wrong"] if truth else [])]
     rows = [_row(claim, truth=truth) for claim in claims]

@@ -88,11 +88,11 @@ def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None
     those = "are in the model" if is_chosen(found) else "were measured"
     pairs = f"for the {found['measured']} of {found['pairs']} pairs of columns that {those}"
     text = (
-        "0 is a table whose columns are shuffled, 100 what a trusted party that holds all rows could do with the same "
-        "epsilon. All errors are estimated from what was released."
+        "0: a table with shuffled columns. 100: what a trusted party with all rows could make with the same epsilon. "
+        "All errors are estimates from what was released."
     )
     if found["measured"] < found["pairs"]:
-        text += " Of other pairs the number says nothing."
+        text += " The number says nothing of other pairs."
     if "earlier" in quality:
         text += " What the earlier model adds to this run is not counted."
     if not found["better"]:
@@ -232,7 +232,7 @@ def _relations(quality: Mapping[str, Any]) -> list[Task]:
     shown, pairs, true = found["shown"], found["pairs"], found.get("true")
     answer = ("close", "yes") if 2 * shown >= pairs else ("rough", "in part")
     mark, word = answer if found["better"] else ("none", "no")
-    said = f"{shown} of {pairs} pairs are shown to go together; that others do not is not said"
+    said = f"{shown} of {pairs} pairs are shown to go together; others may, too"
     if more := len(taken_over(quality)):
         said += f"; {more} are taken over from the earlier model, not measured now"
     made, shuffled = distinct_shares(true["synthetic"], true["shuffled"]) if true else ("", "")
@@ -284,7 +284,7 @@ def matrix(quality: Mapping[str, Any]) -> Matrix | None:
     legend = [
         ("close", "A", f"off by no more than {CLOSE:.0%} of the rows"),
         ("rough", "B", f"by no more than {ROUGH:.0%}"),
-        ("none", "C", "no promise: it may be off by more, or one bin has too much"),
+        ("none", "C", "no promise: it may be off by more, or one bin holds too many rows"),
         *(
             ("", _RELATIONS[kind], words[kind])
             for kind in (MEASURED, TAKEN_OVER, THROUGH_OTHERS)
@@ -302,5 +302,5 @@ def _mark(off: float | None) -> str:
 
 def _promise(off: float | None) -> str:
     if off is None:
-        return "one bin has too much to promise anything"
+        return "one bin holds too many rows for a promise"
     return f"off by no more than {at_most_text(off)} of the rows"

@@ -91,8 +91,8 @@ def _attacker(report: Mapping[str, object]) -> HtmlPicture | None:
     bound = attacker_of(report)
     points = [(share, bound.found_at_most(share)) for share in DRAWN]
     caption = (
-        "How many of those who were there it finds at most, by how many of those who were not there it falsely "
-        "suspects. The dashed line is guessing: the nearer to it, the more private."
+        "The largest share of the present that an attacker finds, by the share of the absent that it falsely suspects. "
+        "The dashed line is guessing: a curve nearer to it is more private."
     )
     drawn = draw.to_svg(draw.draw_attacker(points))
     name = "What the best attacker finds"
@@ -105,8 +105,8 @@ def _accuracy(report: Mapping[str, object], found: Accuracy | None) -> Values | 
         return None
     name = "What another epsilon would do"
     caption = (
-        "How far the measured pairs of columns would be off, with noise for another epsilon and else the same, as "
-        "syncret plan computes it, with the shares of this table."
+        "How far the measured pairs of columns would be off with another epsilon and all else the same, as syncret "
+        "plan computes it, from the shares of this table."
     )
     drawn = draw.to_svg(draw.draw_accuracy(found))
     # Where nothing is shown of pairs, shuffled columns are as good as anybody's.
@@ -138,11 +138,11 @@ def _pairs(found: Associations | None) -> Values | None:
     if found is None or len(found.columns) < 2:
         return None
     caption = (
-        "How strongly each two columns go together: Cramér's V of their values as the model has them (bins, atoms), "
-        "from 0, independent, to 1, one says the other."
+        "How strongly two columns go together: Cramér's V of the model's cells (bins and atoms), from 0 for "
+        "independent columns to 1 where one column determines the other."
     )
     if found.left_out:
-        caption += f" {found.left_out} columns that go with others least are not drawn."
+        caption += f" The {found.left_out} columns with the weakest relations are not drawn."
     if found.real is not None:
         caption += f" The real table: {NOT_PRIVATE}"
     drawn = [
@@ -170,7 +170,7 @@ def _named_pairs(found: Associations) -> HtmlTable:
 
 def _errors(report: Mapping[str, object], pictures: ReportFigures) -> HtmlPicture | None:
     """Returns the true errors of a trial; elsewhere the bounds on errors, which a trial has in a table only."""
-    said = "L1 distance between the real and the synthetic shares of a query's cells, from 0, the same, to 2. "
+    said = "L1 distance between the real and the synthetic shares of a query's cells, from 0 for equal ones to 2. "
     if pictures.query_errors:
         title, caption = "Largest errors", said + NOT_PRIVATE
         drawn = draw.draw_query_errors(pictures.query_errors)
@@ -178,11 +178,13 @@ def _errors(report: Mapping[str, object], pictures: ReportFigures) -> HtmlPictur
         title = "Errors to expect"
         confidence = f"{number(section(report, 'quality')['confidence']):.0%}"
         caption = (
-            f"{said}Dots: expected, or what would be if the last choice had been the best. Bars: where it lies with "
-            f"{confidence} confidence, all at once."
+            f"{said}Dots: the expected distance, or what it would be if the last choice had been the best. Bars: the "
+            f"range of the true distance; all ranges hold together with {confidence} confidence."
         )
         if share := optional(optional(report, "quality"), "likely").get("share"):
-            caption += f" Dark: up to what {10 * number(share):.0f} of 10 are expected to be below."
+            caption += (
+                f" Dark: {10 * number(share):.0f} of 10 true distances are expected to lie in it."
+            )
         drawn = draw.draw_expected_errors(errors)
     else:
         return None
@@ -211,14 +213,15 @@ def _columns(report: Mapping[str, object], pictures: ReportFigures) -> Values | 
     real = any(item.real is not None for item in columns)
     left_out = len(columns) - draw.MAX_COLUMNS_DRAWN
     caption = (
-        "Blue bars: share of the rows. Bins of numbers and dates stand side by side, however wide they are; values are "
-        "written below where they lie."
+        "Blue bars: share of the rows. Bins of numbers and dates are drawn equally wide; "
+        "their values stand below."
     )
     if any(item.errors for item in columns):
         confidence = f"{number(optional(report, 'quality')['confidence']):.0%}"
         caption += (
-            f" Dark lines with ends: between them the real figure lies, with {confidence} confidence for all at once. "
-            "10 %, median and 90 %: so many rows are below. Blue dots: the synthetic table's own."
+            " Dark lines with ends: the range of the real figure; all ranges hold together with "
+            f"{confidence} confidence. 10 %, median and 90 %: this share of the rows lies below. Blue dots: the "
+            "synthetic table's figures."
         )
     if real:
         caption += f" Orange, the real table: {NOT_PRIVATE}"
@@ -242,9 +245,9 @@ def _sources(report: Mapping[str, object]) -> Values | None:
     if not sources:
         return None
     by = "their places" if section(report, "parameters").get("link") == BY_ORDER else "linking keys"
-    said = f"The rows of {len(sources)} sources were linked by {by}, on shares; the table is of who is in all of them."
+    said = f"The rows of {len(sources)} sources were linked by {by}, on shares; the table has who is in all of them."
     if len(sources) == 1:
-        said = f"Rows came with {by}, by which a person's were known, on shares."
+        said = f"Each row came with {by}, on shares, so that a person's rows could be bounded and nobody saw whose."
     rows = [
         (
             s["name"],
@@ -276,8 +279,8 @@ def _measured(report: Mapping[str, object]) -> Values | None:
         "Every column by itself was measured first"
         + (f", with noise of {first:.4g} rows in a cell" if first else "")
         + f". Then, in {rounds} {_plural('round', rounds)}, {len(chosen)} {_plural('query', len(chosen))} "
-        f"{'was' if len(chosen) == 1 else 'were'} chosen and measured, {times} {_plural('time', times)} in all. What "
-        f"else the table shows it has from the model{_of_earlier(report)}."
+        f"{'was' if len(chosen) == 1 else 'were'} chosen and measured, {times} {_plural('time', times)} in all. All "
+        f"else in the table comes from the model{_of_earlier(report)}."
     )
     heads: tuple[str, ...] = (
         "query",

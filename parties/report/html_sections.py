@@ -37,9 +37,9 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
         return None
     confidence = number(quality["confidence"])
     rows = (
-        f"This follows from what was opened and is as private as the table. Off is the share of the rows that are in "
-        f"a wrong cell of a marginal. With {confidence:.0%} confidence every marginal is off by no more than stands "
-        'under "at most", all of them at once.'
+        "These figures follow from what was opened and are as private as the table. Off is the share of the rows that "
+        "are in a wrong cell of a marginal. All the upper limits below hold together with "
+        f"{confidence:.0%} confidence."
     )
     if likely := likely_error_text(quality):
         rows += f" {likely}"
@@ -196,12 +196,12 @@ def columns_values(report: Mapping[str, object]) -> Values | None:
     if not columns:
         return None
     with_real = any("distance" in column for column in columns)
-    summaries = "Values as the table has them, not bins."
+    summaries = "The values of the table, not its bins."
     if with_real:
         summaries += (
-            " Behind each figure that of the real table, in brackets. Distance: of numbers the largest difference of "
-            f"the distribution functions, of categories the share of rows in another one. Figures in brackets and "
-            f"distances: {NOT_PRIVATE}"
+            " The figures of the real table stand in brackets. Distance: for numbers, the largest difference of the "
+            "distribution functions; for categories, the share of the rows in another one. Brackets and distances: "
+            f"{NOT_PRIVATE}"
         )
     heads = ["column", "mean", "5 %", "median", "95 %", "zeros", "atoms", "missing"]
     rows = [_column_row(column, with_real=with_real) for column in columns]

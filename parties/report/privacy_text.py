@@ -131,7 +131,8 @@ NOT_PRIVATE_TEXT = (
     "Not private: this experiment chose its queries by the pooled table, without noise."
 )
 NO_ORGANISATION = (
-    "Nothing is promised to an organisation: that it took part may show, and what its rows share."
+    "Organisations are promised nothing: the result may show that one took part, "
+    "and what its rows have in common."
 )
 
 

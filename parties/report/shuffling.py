@@ -106,7 +106,7 @@ def measured_text(found: Mapping[str, Any]) -> str:
     made, shuffled = distinct_shares(true["synthetic"], true["shuffled"])
     said = (
         f"Measured on the real table, pairs of columns are off by {made} of the rows on average; with each column "
-        f"shuffled the table would be off by {shuffled}, and the real one by {share_text(true['real_shuffled'])}."
+        f"shuffled this table would be off by {shuffled}, and the real one by {share_text(true['real_shuffled'])}."
     )
     if not better:
         said += " So it is no better than columns drawn independently."

@@ -173,7 +173,7 @@ def test_delta_of_one_in_the_root_of_the_rows_needs_a_word() -> None:
 @pytest.mark.parametrize("unit", ["row", "person"])
 def test_words_say_the_condition_of_the_unit_and_what_is_promised_to_nobody(unit: str) -> None:
     said = " ".join(privacy_text(report_of(unit=unit, rows_of_unit=2 if unit == "person" else 1)))
-    assert "Nothing is promised to an organisation" in said
+    assert "Organisations are promised nothing" in said
     assert "in two studies like this one" in said
     assert "times as likely" not in said
     if unit == "person":

@@ -126,7 +126,7 @@ def test_the_number_says_of_which_pairs_it_is() -> None:
     assert found is not None
     assert found.score == 80
     assert found.pairs == "for the 3 of 10 pairs of columns that were measured"
-    assert "Of other pairs the number says nothing." in found.text
+    assert "The number says nothing of other pairs." in found.text
 
 
 def test_a_trial_has_the_true_number_beside_it_marked() -> None:

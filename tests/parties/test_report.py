@@ -215,7 +215,7 @@ def test_render_html_begins_with_what_people_look_at_first() -> None:
     )
     order = (
         first, "budget spent", meaning, "81.8 % was spent (measure 80 %, select 20 %)",
-        "Real against synthetic columns", "How strongly each two columns", "Largest errors",
+        "Real against synthetic columns", "How strongly two columns go", "Largest errors",
         "What was measured", "The columns", "Who had to be trusted", "What an auditor looks at",
         "Privacy budget: 3 charges", "What was opened: 2 openings",
     )  # fmt: skip
@@ -266,7 +266,7 @@ def test_render_html_shows_errors_to_expect_where_no_real_table_is_at_hand() -> 
     document = {**replace(example(), utility=None).to_dict(), "quality": QUALITY}
     source = render_html(document, ReportFigures())
     assert ">Errors to expect</h2>" in source
-    assert "where it lies with 95% confidence" in source
+    assert "the range of the true distance; all ranges hold together with 95% confidence" in source
     assert NOT_PRIVATE not in source
     drawn = next(p for p in Page(source).pictures if "Known best" in p)
     assert drawn.index("age × stays") < drawn.index("sex × ward")

@@ -50,8 +50,11 @@ def test_audit_passes_a_run_of_both_and_its_report_says_what_there_was(mixed: Pa
     assert report["parameters"]["input"] == "auto"
     assert report["workload"]["rows_capacity"] == 65
     notes = " ".join(report["notes"])
-    assert "2 data owners sent their rows, of which they may have 65" in notes
-    assert "the other 1 sent counts" in notes
+    assert (
+        "2 data owners sent their rows, which the servers counted; together they declared at most 65 rows."
+        in notes
+    )
+    assert "The other 1 sent counts." in notes
     # Two rounds alike: what they cost when they are composed numerically stands beside.
     assert "By zCDP alone the same release would be charged as epsilon " in notes
     sent = report["communication"]["server_sent_bytes_by_step"]
