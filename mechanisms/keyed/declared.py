@@ -17,6 +17,7 @@ from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.domain import Domain
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
+from mechanisms.provenance import Provenance
 
 MOST_ROWS = 200
 """Largest number of rows of a person: each number is a cell of its own."""
@@ -61,6 +62,7 @@ class ChildTable:
     have one value in all rows of a person, and ``copied`` ones that of the person's own column of the same name.
     ``changes`` describe, under a column's name, by how much its numbers (or its dates, in their unit) differ from those
     of the row before: such a column is modelled by its changes, and an order always is, with changes from 0.
+    ``said`` states where values of changes are from.
     """
 
     name: str
@@ -72,6 +74,7 @@ class ChildTable:
     constant: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     changes: tuple[Integer | Real, ...] = ()
+    said: tuple[Provenance, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"table {self.name!r}"
@@ -258,7 +261,7 @@ class KeyedTables:
             said |= {"order": child.order} if child.order else {}
             said |= {"constant": list(child.constant)} if child.constant else {}
             said |= {"copied": list(child.copied)} if child.copied else {}
-            said |= {"change": [each.to_dict() for each in child.changes]} if child.changes else {}
+            said |= {"change": _change_dicts(child)} if child.changes else {}
             tables.append(said | _domain_dict(child.domain, child.key))
         return tables
 
@@ -303,6 +306,7 @@ def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
             f"{where}: parent = {above!r}; expected {parent.name!r}, the table without a parent: there are two levels"
         )
     rows = _whole(table, "rows", where)
+    changes, said = _changes(where, table.get("change", ()))
     key = _text(table, "key", where)
     return ChildTable(
         name,
@@ -313,14 +317,18 @@ def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
         _text(table, "order", where) if "order" in table else None,
         read_strings(where, table, "constant") if "constant" in table else (),
         read_strings(where, table, "copied") if "copied" in table else (),
-        _changes(where, table.get("change", ())),
+        changes,
+        said,
     )
 
 
-def _changes(where: str, tables: object) -> tuple[Integer | Real, ...]:
+def _changes(
+    where: str, tables: object
+) -> tuple[tuple[Integer | Real, ...], tuple[Provenance, ...]]:
+    """Returns the changes of ``[[table.change]]``, and where their values are from."""
     if not isinstance(tables, Sequence) or isinstance(tables, str):
         raise DomainError(f"{where}: change is no array of tables; expected [[table.change]]")
-    found = list[Integer | Real]()
+    found, said = list[Integer | Real](), list[Provenance]()
     for position, table in enumerate(tables):
         try:
             column = read_column(position, table)
@@ -331,7 +339,26 @@ def _changes(where: str, tables: object) -> tuple[Integer | Real, ...]:
                 f'{where}: change {position + 1}; expected kind = "integer" or "real"'
             )
         found.append(column)
-    return tuple(found)
+        said += _change_said(where, column, table) if "from" in table else ()
+    return tuple(found), tuple(said)
+
+
+def _change_said(
+    where: str, change: Integer | Real, table: Mapping[str, object]
+) -> tuple[Provenance, ...]:
+    """Returns where the values of a change are from, as its ``from`` says it."""
+    try:
+        said = Provenance.read(change.name, table["from"], table)
+        # A domain checks that it can be said of such a column.
+        return Domain((change,), provenance=(said,)).provenance
+    except DomainError as error:
+        raise DomainError(f"{where}: change, {error}") from error
+
+
+def _change_dicts(child: ChildTable) -> list[dict[str, object]]:
+    """Returns the ``[[table.change]]`` tables of a configuration."""
+    origins = {each.column: {"from": each.to_config()} for each in child.said}
+    return [each.to_dict() | origins.get(each.name, {}) for each in child.changes]
 
 
 def _domain(where: str, table: Mapping[str, object], key: str) -> Domain:
