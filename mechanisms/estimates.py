@@ -385,7 +385,10 @@ class _Table:
         scale = np.sqrt(np.diag(gram))
         # A model may leave the cells beside one a share of 1e-200 of the rows: far less than any row.
         ranges = [float(np.ptp(mean)) for mean in means[1:]]
-        if not (scale > _LEAST_VARIATION * np.array(ranges)).all() or np.linalg.cond(gram / np.outer(scale, scale)) > 1e9:
+        if (
+            not (scale > _LEAST_VARIATION * np.array(ranges)).all()
+            or np.linalg.cond(gram / np.outer(scale, scale)) > 1e9
+        ):
             raise _Refused("a column does not vary under the condition, or follows from the others")
         inverse = np.linalg.inv(gram)
         coefficients = inverse @ (flat @ (weights * outcome).reshape(-1))
