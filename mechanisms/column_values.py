@@ -9,7 +9,7 @@ Representation: numbers and moments are ascending distinct numbers (whole number
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -185,3 +185,33 @@ def is_missing(domain: Domain, column: Column, value: str) -> bool:
     A value that is in the domain is not missing, even if it is also a spelling of a missing value.
     """
     return column.missing and value in domain.missing_values and column.code_of(value) is None
+
+
+def number_in(column: Column, cell: str | None) -> float | None:
+    """Returns the number, or the date in its unit, that a cell has; None for a missing value or a mark."""
+    if cell is None or isinstance(column, Categorical) or cell in column.marks:
+        return None
+    return number_of(column, cell)
+
+
+def numbers_in(column: Column, cells: Iterable[str | None]) -> dict[str | None, float | None]:
+    """Returns ``number_in`` of each different cell."""
+    return {cell: number_in(column, cell) for cell in set(cells)}
+
+
+def nearest_of(column: Column) -> Callable[[float], float]:
+    """Returns a function to the nearest number that the column has: within its bounds, or one of its atoms."""
+    if isinstance(column, Categorical):
+        raise TypeError("categories have no bounds")
+    low, high, *atoms = (
+        number_of(column, each) if isinstance(each, str) else each
+        for each in (column.low, column.high, *column.atoms)
+    )
+
+    def nearest(number: float) -> float:
+        within = low if number < low else min(number, high)
+        if not atoms or within == number:
+            return within
+        return min((within, *atoms), key=lambda each: abs(each - number))
+
+    return nearest

@@ -1,8 +1,9 @@
 """Persons under a condition on their own columns, on the number of their rows, or on some row.
 
 ``persons_where`` draws whole persons. A condition is a text as in `mechanisms.question`, with columns called by table:
-``patients.age >= 65 and stays.number > 1 and stays.ward = surgery``. Tests of the table of persons, and of numbers of
-rows, hold for the person; tests of another table hold for at least one row, all of them for the same one.
+``patients.age >= 65 and stays.number > 1 and stays.ward = surgery``. Tests of the table of persons, of numbers of rows
+and of summaries (``stays.any.operated = yes``) hold for the person; tests of another table hold for at least one row,
+all of them for the same one.
 
 All values here are public. The model of persons is conditioned on what the condition says of the person: its own
 tests, that it has a row to test, and tests of columns that are the same in all of its rows. Where that has no
@@ -23,11 +24,12 @@ from numpy.typing import NDArray
 from mechanisms.columns import Categorical, private_of
 from mechanisms.conditioning import conditioned
 from mechanisms.conditions import column_named, evidence_of, limits_of
-from mechanisms.constraints.conjunction import ColumnTest, sets_of
+from mechanisms.constraints.conjunction import ColumnTest
 from mechanisms.domain import Domain
 from mechanisms.errors import ConditionError, DomainError
 from mechanisms.keyed.declared import ChildTable, KeyedTables
-from mechanisms.keyed.drawing import Persons, Texts, draw_persons
+from mechanisms.keyed.drawing import Persons, Texts, draw_persons, summaries_of
+from mechanisms.keyed.summaries import Summary, rows_where, summaries_domain
 from mechanisms.keyed.views import FIRST, NUMBER
 from mechanisms.model import Model
 from mechanisms.question import Test, Where, parse_where
@@ -167,7 +169,7 @@ def _by_table(tables: KeyedTables, where: Where) -> _Tests:
                 f"tables are {', '.join(tables.by_name)}"
             )
         named = Test(column, test.operator, test.values)
-        if table == tables.parent.name or column == NUMBER:
+        if table == tables.parent.name or column == NUMBER or _summary(tables, table, column):
             own.append((table, named))
         elif test.operator in ("missing", "present"):
             raise ConditionError(
@@ -178,34 +180,44 @@ def _by_table(tables: KeyedTables, where: Where) -> _Tests:
     return _Tests(tuple(own), {name: tuple(of) for name, of in rows.items()})
 
 
+def _summary(tables: KeyedTables, table: str, column: str) -> Summary | None:
+    """Returns the summary that a column of the view of persons has, None for another column."""
+    found = tables.by_name[table]
+    if not isinstance(found, ChildTable) or column in found.domain.names:
+        return None
+    return next((each for each in found.summaries if each.column == column), None)
+
+
 def _satisfying(tables: KeyedTables, tests: _Tests, persons: Persons) -> NDArray[np.bool_]:
     held = np.ones(persons.count, np.bool_)
     parent = tables.parent
     mine = [test for table, test in tests.own if table == parent.name and test.values]
     if mine:
-        held &= _holds(tables, parent.name, mine, texts=persons.own, rows=persons.count)
-    for name, of in tests.rows.items():
-        whose, texts = persons.rows[name]
-        rows = _holds(tables, name, of, texts=texts, rows=len(whose))
-        held &= np.isin(np.arange(persons.count), whose[rows])
+        held &= _holds(tables.domain_of(parent.name), mine, persons.own, table=parent.name)
+    for child in tables.children:
+        whose, texts = persons.rows[child.name]
+        every = np.arange(persons.count)
+        if of := tests.rows.get(child.name):
+            held &= np.isin(every, whose[_holds(child.domain, of, texts, table=child.name)])
+        asked = [
+            test
+            for table, test in tests.own
+            if table == child.name and test.values and test.column != NUMBER
+        ]
+        if asked:
+            some, values = summaries_of(child, whose, texts)
+            domain = summaries_domain(child.domain, child.summaries)
+            held &= np.isin(every, some[_holds(domain, asked, values, table=child.name)])
     return held
 
 
-def _holds(
-    tables: KeyedTables, table: str, tests: Sequence[Test], *, texts: Texts, rows: int
-) -> NDArray[np.bool_]:
-    domain = tables.domain_of(table)
-    columns = {column.name: column for column in domain.columns}
+def _holds(domain: Domain, tests: Sequence[Test], texts: Texts, *, table: str) -> NDArray[np.bool_]:
     try:
-        sets = sets_of(table, [ColumnTest(t.column, t.operator, t.values) for t in tests], columns)
+        return rows_where(
+            domain, [ColumnTest(t.column, t.operator, t.values) for t in tests], texts, where=table
+        )
     except DomainError as error:
         raise ConditionError(str(error)) from error
-    held = np.ones(rows, np.bool_)
-    for name, values in sets.items():
-        known = np.fromiter((text is not None for text in texts[name]), np.bool_, rows)
-        there = [text if text is not None else "" for text in texts[name]]
-        held &= known & values.holds(there, domain.missing_values)
-    return held
 
 
 def _only(tables: KeyedTables, persons: Persons, chosen: NDArray[np.int64]) -> Persons:

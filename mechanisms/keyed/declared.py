@@ -16,6 +16,7 @@ from mechanisms.column_reading import check_keys, read_column, read_strings
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.domain import Domain
 from mechanisms.errors import DomainError
+from mechanisms.keyed.summaries import Summary, check_summary
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import Provenance
 
@@ -62,6 +63,7 @@ class ChildTable:
     have one value in all rows of a person, and ``copied`` ones that of the person's own column of the same name.
     ``changes`` describe, under a column's name, by how much its numbers (or its dates, in their unit) differ from those
     of the row before: such a column is modelled by its changes, and an order always is, with changes from 0.
+    ``summaries`` of a person's rows are columns of the view of persons.
     ``said`` states where values of changes are from.
     """
 
@@ -74,6 +76,7 @@ class ChildTable:
     constant: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     changes: tuple[Integer | Real, ...] = ()
+    summaries: tuple[Summary, ...] = ()
     said: tuple[Provenance, ...] = ()
 
     def __post_init__(self) -> None:
@@ -106,6 +109,14 @@ class ChildTable:
         for change in self.changes:
             self._check_change(where, change)
         self._check_order(where)
+        if twice := duplicates([each.column for each in self.summaries]):
+            raise DomainError(f"{where}: two summaries {twice[0]!r}; expected one, or another name")
+        own = {name: self.column(name) for name in self.own}
+        for summary in self.summaries:
+            try:
+                check_summary(summary, own, self.changing)
+            except DomainError as error:
+                raise DomainError(f"{where}: {error}") from error
 
     def _check_change(self, where: str, change: Integer | Real) -> None:
         column = self.domain.columns[self.domain.index(change.name)]
@@ -262,6 +273,7 @@ class KeyedTables:
             said |= {"constant": list(child.constant)} if child.constant else {}
             said |= {"copied": list(child.copied)} if child.copied else {}
             said |= {"change": _change_dicts(child)} if child.changes else {}
+            said |= {"summary": [s.to_dict() for s in child.summaries]} if child.summaries else {}
             tables.append(said | _domain_dict(child.domain, child.key))
         return tables
 
@@ -298,7 +310,7 @@ def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
         where,
         table,
         required=_CHILD | {"column"},
-        optional={"most", "order", "change", "constant", "copied", *_DOMAIN},
+        optional={"most", "order", "change", "summary", "constant", "copied", *_DOMAIN},
     )
     above = _text(table, "parent", where)
     if above != parent.name:
@@ -306,7 +318,7 @@ def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
             f"{where}: parent = {above!r}; expected {parent.name!r}, the table without a parent: there are two levels"
         )
     rows = _whole(table, "rows", where)
-    changes, said = _changes(where, table.get("change", ()))
+    changes, said = _changes(where, table)
     key = _text(table, "key", where)
     return ChildTable(
         name,
@@ -318,18 +330,24 @@ def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
         read_strings(where, table, "constant") if "constant" in table else (),
         read_strings(where, table, "copied") if "copied" in table else (),
         changes,
+        tuple(Summary.from_dict(f"{where}, summary", s) for s in _listed(where, table, "summary")),
         said,
     )
 
 
+def _listed(where: str, table: Mapping[str, object], key: str) -> Sequence[object]:
+    tables = table.get(key, ())
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        raise DomainError(f"{where}: {key} is no array of tables; expected [[table.{key}]]")
+    return tables
+
+
 def _changes(
-    where: str, tables: object
+    where: str, child: Mapping[str, object]
 ) -> tuple[tuple[Integer | Real, ...], tuple[Provenance, ...]]:
     """Returns the changes of ``[[table.change]]``, and where their values are from."""
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        raise DomainError(f"{where}: change is no array of tables; expected [[table.change]]")
     found, said = list[Integer | Real](), list[Provenance]()
-    for position, table in enumerate(tables):
+    for position, table in enumerate(_listed(where, child, "change")):
         try:
             column = read_column(position, table)
         except DomainError as error:

@@ -149,7 +149,9 @@ def _child(
     constant = _constant(domain, table, several, others={order, *copied})
     changes = _changes(domain, table, rows.values(), order=order, constant={*constant, *copied})
     said = tuple(Provenance(each.name, ((WHOLE, TABLE),)) for each in changes)
-    child = ChildTable(name, key, domain, counted, most, order, constant, copied, changes, said)
+    child = ChildTable(
+        name, key, domain, counted, most, order, constant, copied, changes, said=said
+    )
     longer = sum(persons for number, persons in counts.items() if number > counted)
     notes = [
         f"{name}: persons have {min(counts)} to {max(counts)} rows; rows = {counted} of a person count, and "

@@ -11,6 +11,7 @@ own columns first.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,12 +19,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.column_values import number_text
+from mechanisms.column_values import nearest_of, number_text, numbers_in
 from mechanisms.columns import Categorical, Column
 from mechanisms.conditioning import DRAWN, conditioned, fill_possible
 from mechanisms.constraints.rows import settle
 from mechanisms.domain import Domain
 from mechanisms.keyed.declared import ChildTable, KeyedTables
+from mechanisms.keyed.summaries import summarised
 from mechanisms.keyed.views import (
     BEFORE,
     CHANGE,
@@ -31,8 +33,6 @@ from mechanisms.keyed.views import (
     NOW,
     NUMBER,
     Words,
-    nearest_in,
-    number_in,
 )
 from mechanisms.model import Model
 from mechanisms.numbers import Integer
@@ -50,6 +50,10 @@ Texts: TypeAlias = dict[str, NDArray[np.object_]]
 
 TRIES = 20
 """Most times that a row is drawn again whose changes do not lead to the drawn cells of its values."""
+PERSON_TRIES = 8
+"""Most times that all rows of a person are drawn again which do not have the drawn summaries."""
+HELPED = 0.05
+"""Least share of persons that such a draw has to bring nearer for another one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,15 +165,17 @@ class _Drawing:
         *,
         has_rows: NDArray[np.bool_],
     ) -> NDArray[np.int32]:
-        """Draws the first row again where a person with rows has lost a value that every row has."""
+        """Draws the first row and summaries again where a person with rows has lost a value that every row has."""
         domain, names = model.domain, model.domain.names
         none = Words.of(self.tables).none
         evidence, wrong = {}, np.zeros(len(codes), np.bool_)
-        places = [names.index(f"{child.name}.{FIRST}.{name}") for name in child.own]
-        for place, name in zip(places, child.own, strict=True):
+        always = {f"{child.name}.{FIRST}.{n}": not child.column(n).missing for n in child.own}
+        always |= {f"{child.name}.{summary.column}": False for summary in child.summaries}
+        places = [names.index(name) for name in always]
+        for place, there in zip(places, always.values(), strict=True):
             column = domain.columns[place]
             absent = column.code_of(none)
-            if absent is None and column.missing and not child.column(name).missing:
+            if absent is None and column.missing and there:
                 absent = column.size - 1
             if absent is None:
                 continue
@@ -185,6 +191,42 @@ class _Drawing:
         return filled
 
     def _rows(
+        self, child: ChildTable, codes: NDArray[np.int32], own: Texts, *, numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Texts]:
+        """Draws the rows of persons; those whose summaries are not the drawn ones again, as a whole."""
+        whose, texts = self._sequences(child, codes, own, numbers=numbers)
+        if not child.summaries:
+            return whose, texts
+        agreed = self._agreements(child, codes, whose, texts=texts)
+        for _ in range(PERSON_TRIES):
+            again = np.flatnonzero((numbers > 1) & (agreed < len(child.summaries)))
+            if not len(again):
+                break
+            of = {name: column[again] for name, column in own.items()}
+            found, drawn = self._sequences(child, codes[again], of, numbers=numbers[again])
+            agreeing = self._agreements(child, codes[again], found, texts=drawn)
+            better = agreeing > agreed[again]
+            whose, texts = _replaced((whose, texts), (again[found], drawn), persons=again[better])
+            agreed[again[better]] = agreeing[better]
+            if better.mean() < HELPED:
+                break
+        return whose, texts
+
+    def _agreements(
+        self, child: ChildTable, codes: NDArray[np.int32], whose: NDArray[np.int64], *, texts: Texts
+    ) -> NDArray[np.int64]:
+        """Returns how many summaries of each person's rows are in the cells that were drawn for them: (persons,)."""
+        domain = self.models[self.tables.parent.name].domain
+        found = np.zeros(len(codes), np.int64)
+        names, values = summaries_of(child, whose, texts)
+        given = {f"{child.name}.{name}": column for name, column in values.items()}
+        summarised = _codes_of(domain, given, len(names))
+        for name in given:
+            place = domain.index(name)
+            found[names] += summarised[:, place] == codes[names, place]
+        return found
+
+    def _sequences(
         self, child: ChildTable, codes: NDArray[np.int32], own: Texts, *, numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Texts]:
         persons = self.models[self.tables.parent.name]
@@ -211,9 +253,10 @@ class _Drawing:
         if child.order is None or not least:
             return np.bool_(True)
         column = child.column(child.order)
-        ends = [number_in(column, text) for text in rows[child.order]]
-        found = [end is None or nearest_in(column, end + least) == end + least for end in ends]
-        return np.array(found, np.bool_)
+        nearest, goes = nearest_of(column), dict[str | None, bool]()
+        for text, end in numbers_in(column, rows[child.order].tolist()).items():
+            goes[text] = end is None or nearest(end + least) == end + least
+        return np.array([goes[text] for text in rows[child.order].tolist()], np.bool_)
 
     def _next(
         self,
@@ -336,16 +379,21 @@ class _Drawing:
         found = np.empty(len(codes), object)
         if modelled:
             found = self._drawn(model, codes, f"{child.name}.{NOW}.{name}")
+        olds, nows = numbers_in(column, before.tolist()), numbers_in(column, found.tolist())
+        changes, nearest = numbers_in(steps, by.tolist()), nearest_of(column)
+        texts = dict[float, str]()
         for row, (start, now, text) in enumerate(zip(before, found, by, strict=True)):
-            old = number_in(column, start)
-            absent = modelled and number_in(column, now) is None
-            step = number_in(steps, text)
+            old, step = olds[start], changes[text]
+            absent = modelled and nows[now] is None
             if old is not None and step is not None and not absent:
-                found[row] = number_text(column, nearest_in(column, old + step))
+                led = old + step
+                if led not in texts:
+                    texts[led] = number_text(column, nearest(led))
+                found[row] = texts[led]
             elif name == child.order and (old is None or absent):
                 found[row] = None
             elif name == child.order:
-                found[row] = number_text(column, max(old or 0, number_in(column, now) or 0))
+                found[row] = number_text(column, max(old or 0, nows[now] or 0))
         return found
 
     def _drawn(self, model: Model, codes: NDArray[np.int32], name: str) -> NDArray[np.object_]:
@@ -386,6 +434,41 @@ class _Drawing:
                 columns[column.name] = columns[column.name].astype(object)
                 columns[column.name][own == column.size - 1] = None
         return columns
+
+
+def summaries_of(
+    child: ChildTable, whose: NDArray[np.int64], texts: Texts
+) -> tuple[NDArray[np.int64], Texts]:
+    """Returns the persons with rows, ascending, and by name each summary of their rows, None for a missing value.
+
+    ``whose`` has the person of each row, ascending, ``texts`` the rows' columns.
+    """
+    persons, starts = np.unique(whose, return_index=True)
+    rows = [range(start, end) for start, end in itertools.pairwise([*starts.tolist(), len(whose)])]
+    cells = {name: column.tolist() for name, column in texts.items()}
+    found = Texts()
+    for summary in child.summaries:
+        found[summary.column] = np.array(
+            [*summarised(child.domain, summary, cells, persons=rows), None], object
+        )[:-1]
+    return persons, found
+
+
+def _replaced(
+    rows: tuple[NDArray[np.int64], Texts],
+    others: tuple[NDArray[np.int64], Texts],
+    *,
+    persons: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], Texts]:
+    """Returns rows with those of some ``persons`` replaced by their ``others``; persons stand ascending."""
+    kept, taken = ~np.isin(rows[0], persons), np.isin(others[0], persons)
+    whose = np.concatenate([rows[0][kept], others[0][taken]])
+    order = np.argsort(whose, kind="stable")
+    texts = {
+        name: np.concatenate([column[kept], others[1][name][taken]])[order]
+        for name, column in rows[1].items()
+    }
+    return whose[order], texts
 
 
 def _with(texts: NDArray[np.object_], word: str) -> NDArray[np.object_]:

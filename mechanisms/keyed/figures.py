@@ -13,12 +13,17 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from mechanisms.columns import Categorical
+from mechanisms.column_values import numbers_in
+from mechanisms.columns import Categorical, Moment
 from mechanisms.domain import Domain
 from mechanisms.keyed.declared import ChildTable, KeyedTables
-from mechanisms.keyed.views import cells_of, number_in
+from mechanisms.keyed.summaries import Summary, summarised, summary_column
+from mechanisms.keyed.views import cells_of
 from mechanisms.table import as_modelled
 from mechanisms.text_table import TextTable
+
+MOST_SHARES = 12
+"""Most values of a summary whose shares are figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +41,24 @@ class WithinPersons:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryFigures:
+    """A summary of persons' rows: the ``shares`` of its values, the commonest first, or of numbers ``mean`` and
+    standard ``deviation`` among persons, None without any.
+    """
+
+    summary: str
+    shares: Mapping[str, float]
+    mean: float | None = None
+    deviation: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChildFigures:
     """Figures of a table with several rows of a person.
 
     ``numbers`` is the share of persons by their number of rows, ``broken`` the number of persons with several values in
     a column that is constant, ``unordered`` that of rows before the row that they follow, ``gaps`` are quartiles of the
-    distance of two rows in the order's unit.
+    distance of two rows in the order's unit. ``summaries`` are of persons with rows.
     """
 
     name: str
@@ -51,6 +68,7 @@ class ChildFigures:
     unordered: int
     gaps: tuple[float, ...]
     columns: tuple[WithinPersons, ...] = field(default=())
+    summaries: tuple[SummaryFigures, ...] = field(default=())
 
     def to_dict(self) -> dict[str, object]:
         """Returns the figures as JSON has them."""
@@ -77,7 +95,7 @@ def _figures(
         rows[key].append(row)
     cells = {c.name: cells_of(domain, c, table.columns[c.name]) for c in domain.columns}
     numbers = {
-        c.name: [number_in(c, cell) for cell in cells[c.name]]
+        c.name: list(map(numbers_in(c, cells[c.name]).__getitem__, cells[c.name]))
         for c in domain.columns
         if not isinstance(c, Categorical)
     }
@@ -106,7 +124,29 @@ def _figures(
             for name in child.changing
             if name != child.order
         ),
+        tuple(_summary(domain, each, cells, list(rows.values())) for each in child.summaries),
     )
+
+
+def _summary(
+    domain: Domain,
+    summary: Summary,
+    cells: Mapping[str, Sequence[str | None]],
+    persons: Sequence[Sequence[int]],
+) -> SummaryFigures:
+    column = summary_column(domain, summary, summary.column)
+    values = summarised(domain, summary, cells, persons=persons)
+    if isinstance(column, Categorical | Moment):
+        counts = Counter(value for value in values if value is not None).most_common()
+        total = sum(count for _, count in counts)
+        return SummaryFigures(
+            summary.column, {value: count / total for value, count in counts[:MOST_SHARES]}
+        )
+    numbers = numbers_in(column, values)
+    known = [number for value in values if (number := numbers[value]) is not None]
+    if not known:
+        return SummaryFigures(summary.column, {})
+    return SummaryFigures(summary.column, {}, float(np.mean(known)), float(np.std(known)))
 
 
 def _both(ticks: Sequence[float | None], one: int, other: int) -> bool:

@@ -19,14 +19,24 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mechanisms.column_parts import LINEAR
-from mechanisms.column_values import number_of, number_text
+from mechanisms.column_values import nearest_of, number_text, numbers_in
 from mechanisms.columns import Categorical, Column, Moment
 from mechanisms.constraints.checking import repaired
-from mechanisms.constraints.conjunction import ColumnTest
+from mechanisms.constraints.conjunction import ColumnTest, sets_of
 from mechanisms.constraints.declared import Never
 from mechanisms.domain import Domain
 from mechanisms.errors import DataError
 from mechanisms.keyed.declared import BY_TABLES, ChildTable, KeyedTables, ParentTable
+from mechanisms.keyed.summaries import (
+    ANY,
+    KINDS,
+    NO,
+    YES,
+    Summary,
+    opposite,
+    summarised,
+    summary_column,
+)
 from mechanisms.linking import OF_PERSONS, Key, linking_keys
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import TABLE, WHOLE, Provenance
@@ -83,6 +93,11 @@ def views_of(tables: KeyedTables) -> tuple[View, ...]:
             first = _named(child.column(name), f"{child.name}.{FIRST}.{name}")
             persons.append(first if least else _or_none(first, words.none))
             rules += [] if least else _none_without_rows(child, first, words.none)
+        for summary in child.summaries:
+            column = coarse(summary_column(child.domain, summary, f"{child.name}.{summary.column}"))
+            persons.append(column if least else _or_none(column, words.none))
+            rules += [] if least else _none_without_rows(child, column, words.none)
+            rules += _as_first_row(child, summary)
     domain = _view_domain(tables, persons, rules)
     name = tables.parent.name
     found = [View(name, domain, 1, (), _sources(tables, name, domain, rows=1))]
@@ -263,6 +278,43 @@ def _none_without_rows(child: ChildTable, column: Column, word: str) -> list[Nev
     return found
 
 
+def _as_first_row(child: ChildTable, summary: Summary) -> list[Never]:
+    """Returns the rules that any row satisfies a condition if the first does, and only then where there is one."""
+    if summary.kind != ANY:
+        return []
+    own = {name: child.column(name) for name in child.own}
+    tests = summary.tests(own)
+    column, number = f"{child.name}.{summary.column}", f"{child.name}.{NUMBER}"
+    yes, no = (ColumnTest(column, "=", (value,)) for value in (YES, NO))
+    one = ColumnTest(number, "=", ("1",))
+
+    def first(test: ColumnTest) -> ColumnTest:
+        return replace(test, column=f"{child.name}.{FIRST}.{test.column}")
+
+    found = [_never(*map(first, tests), no)]
+    for other in map(opposite, tests):
+        (held,) = sets_of(summary.column, [other], own).values()
+        found += [] if held.is_empty else [_never(one, yes, first(other))]
+    return [rule for rule in found if rule is not None]
+
+
+def _never(*tests: ColumnTest) -> Never | None:
+    """Returns the rule that no row satisfies all tests; None where no text of it can be written."""
+    if any(
+        sign in text for test in tests for text in (test.column, *test.values) for sign in '"()'
+    ):
+        return None
+    texts = (
+        f'"{test.column}" {test.operator} ('
+        + ", ".join(f'"{value}"' for value in test.values)
+        + ")"
+        if test.operator in ("in", "not in")
+        else f'"{test.column}" {test.operator} "{test.values[0]}"'
+        for test in tests
+    )
+    return Never(" and ".join(texts), tests)
+
+
 def coarse(column: Column) -> Column:
     """Returns a column with at most ``COARSE`` cells of numbers or dates, for what others are drawn given.
 
@@ -343,7 +395,7 @@ def _origin(name: str) -> str:
     """Returns the table's column that a view's column has values of, as ``stays.ward`` for ``stays.before.ward``."""
     table, _, rest = name.partition(".")
     word, _, inner = rest.partition(".")
-    return f"{table}.{inner if word in (FIRST, BEFORE, NOW, CHANGE) else rest}"
+    return f"{table}.{inner if word in (FIRST, BEFORE, NOW, CHANGE, *KINDS) else rest}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -435,7 +487,9 @@ def _sequences(
     if child.order is None:
         return found
     column = child.column(child.order)
-    ticks = [number_in(column, cell) for cell in read.cells[child.order]]
+    cells = read.cells[child.order]
+    numbers = numbers_in(column, cells)
+    ticks = [numbers[cell] for cell in cells]
     for rows in found.values():
         rows.sort(key=lambda row: (ticks[row] is None, ticks[row] or 0))
     return found
@@ -465,6 +519,10 @@ class _Rows:
             columns |= {
                 f"{child.name}.{FIRST}.{name}": self._column(child.name, name, firsts)
                 for name in child.own
+            }
+            columns |= {
+                f"{child.name}.{summary.column}": self._summary(child, summary, keys)
+                for summary in child.summaries
             }
         return self._table(keys, columns)
 
@@ -512,6 +570,15 @@ class _Rows:
         found = (self.words.none if row is None else cells[row] for row in rows)
         return [self.words.missing if cell is None else cell for cell in found]
 
+    def _summary(self, child: ChildTable, summary: Summary, keys: Sequence[Key]) -> list[str]:
+        rows = self.sequences[child.name]
+        some = [key for key in keys if rows.get(key)]
+        cells = self.read[child.name].cells
+        of = [rows[key] for key in some]
+        values = dict(zip(some, summarised(child.domain, summary, cells, persons=of), strict=True))
+        found = (values[key] if rows.get(key) else self.words.none for key in keys)
+        return [self.words.missing if value is None else value for value in found]
+
     def _changes(
         self,
         child: ChildTable,
@@ -521,7 +588,7 @@ class _Rows:
         after: Sequence[int],
     ) -> list[str]:
         cells, column = self.read[child.name].cells[change.name], child.column(change.name)
-        numbers = {cell: number_in(column, cell) for cell in set(cells)}
+        numbers, nearest = numbers_in(column, cells), nearest_of(change)
         found = list[str]()
         for first, second in zip(before, after, strict=True):
             start, end = numbers[cells[first]], numbers[cells[second]]
@@ -529,7 +596,7 @@ class _Rows:
                 found.append(self.words.missing)
                 continue
             # What is beyond the described changes is the nearest one.
-            found.append(number_text(change, nearest_in(change, end - start)))
+            found.append(number_text(change, nearest(end - start)))
         return found
 
     def _table(self, keys: Sequence[Key], columns: Mapping[str, Sequence[str]]) -> TextTable:
@@ -539,21 +606,3 @@ class _Rows:
 
 def _pairs(rows: Sequence[int]) -> list[tuple[int, int]]:
     return list(itertools.pairwise(rows))
-
-
-def number_in(column: Column, cell: str | None) -> float | None:
-    """Returns the number, or the date in its unit, that a cell has; None for a missing value or a mark."""
-    if cell is None or isinstance(column, Categorical) or cell in column.marks:
-        return None
-    return number_of(column, cell)
-
-
-def nearest_in(column: Column, number: float) -> float:
-    """Returns a number, or the nearest that the column has: within its bounds, or one of its atoms."""
-    if isinstance(column, Categorical):
-        raise TypeError("categories have no bounds")
-    low, high, *atoms = (
-        number_of(column, each) if isinstance(each, str) else each
-        for each in (column.low, column.high, *column.atoms)
-    )
-    return min((min(max(number, low), high), *atoms), key=lambda each: abs(each - number))

@@ -81,6 +81,7 @@ def write_keyed_report(
             "name": each.name,
             "facts": _facts(each, other),
             "within": _within(each, other),
+            "summaries": _summaries(each, other),
             "guesses": and_list(not_measured(figures.estimates, each.name)),
             "estimates": _estimates(figures.estimates, each.name),
         }
@@ -147,6 +148,23 @@ def _within(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
         "correlation with the row before",
     )
     return HtmlTable(heads, rows)
+
+
+def _summaries(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
+    known = {} if other is None else {each.summary: each for each in other.summaries}
+    rows = list[tuple[str, ...]]()
+    for each in one.summaries:
+        both = [each, *([known[each.summary]] if other is not None else [])]
+        if each.shares or each.mean is None:
+            values = dict.fromkeys(value for of in both for value in of.shares)
+            rows += (
+                (f"{each.summary}: {value}", *(share_text(of.shares.get(value, 0)) for of in both))
+                for value in values
+            )
+            continue
+        rows.append((f"{each.summary}, mean", *(_shown(of.mean) for of in both)))
+        rows.append((f"{each.summary}, deviation", *(_shown(of.deviation) for of in both)))
+    return HtmlTable(("", "synthetic", "real")[: 2 + (other is not None)], rows)
 
 
 def _estimates(found: Sequence[KeyedEstimate], table: str) -> HtmlTable:

@@ -1,4 +1,4 @@
-"""Figures of tables with keys that have intervals: numbers of rows, values that stay from row to row, mean changes.
+"""Figures of tables with keys that have intervals: numbers of rows, summaries, values that stay, mean changes.
 
 They are answers of the views' models (`mechanisms.estimates`), each with a 95 % interval or a refusal in words, and
 cost no privacy. Where a refusal stands, what follows from row to row is a guess of the model.
@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mechanisms.columns import Categorical
+from mechanisms.columns import Categorical, Moment
 from mechanisms.estimate import Estimate
 from mechanisms.estimates import estimates
 from mechanisms.keyed.declared import ChildTable, KeyedTables
+from mechanisms.keyed.summaries import ANY, YES, summary_column
 from mechanisms.keyed.views import BEFORE, CHANGE, NOW, NUMBER
 from mechanisms.model import Model
 from mechanisms.question import MEAN, SHARE, SLOPE, Measure, Question, Test
@@ -58,7 +59,11 @@ def keyed_estimates(
     """
     found = list[KeyedEstimate]()
     for child in tables.children:
-        for view, asked in ((tables.parent.name, _numbers), (child.name, _steps)):
+        for view, asked in (
+            (tables.parent.name, _numbers),
+            (tables.parent.name, _summaries),
+            (child.name, _steps),
+        ):
             if view not in models:
                 continue
             try:
@@ -87,6 +92,24 @@ def _numbers(child: ChildTable, model: Model) -> Iterator[tuple[str, str, Questi
     for rows in _values(model, name):
         question = Question(Measure(SHARE, of=(Test(name, "=", (rows,)),)))
         yield "", f"persons with {rows} {'row' if rows == '1' else 'rows'}", question
+
+
+def _summaries(child: ChildTable, model: Model) -> Iterator[tuple[str, str, Question]]:
+    """Yields the summaries of persons with rows: shares of categories, means of numbers."""
+    number = f"{child.name}.{NUMBER}"
+    having = (Test(number, "!=", ("0",)),) if "0" in _values(model, number) else ()
+    for summary in child.summaries:
+        name = f"{child.name}.{summary.column}"
+        column = summary_column(child.domain, summary, name)
+        if isinstance(column, Moment):
+            continue
+        if not isinstance(column, Categorical):
+            yield "", f"{summary.said}, mean", Question(Measure(MEAN, (name,)), where=having)
+            continue
+        for value in (YES,) if summary.kind == ANY else _commonest(model, name):
+            if value in column.values:
+                share = Measure(SHARE, of=(Test(name, "=", (value,)),))
+                yield "", f"{summary.said}: {value}", Question(share, where=having)
 
 
 def _steps(child: ChildTable, model: Model) -> Iterator[tuple[str, str, Question]]:

@@ -2,10 +2,11 @@
 
 import pytest
 
+from mechanisms.column_values import nearest_of
 from mechanisms.columns import Column, Moment
 from mechanisms.domain import Domain
 from mechanisms.keyed.declared import ChildTable, KeyedTables, ParentTable
-from mechanisms.keyed.views import nearest_in, view_tables
+from mechanisms.keyed.views import view_tables
 from mechanisms.numbers import Integer, Real
 from mechanisms.text_table import TextTable
 
@@ -28,7 +29,7 @@ HOURS = Integer("hours", 7, 52, atoms=(0,))
 def test_a_changed_number_is_within_bounds_or_an_atom(
     column: Column, number: float, value: float
 ) -> None:
-    assert nearest_in(column, number) == value
+    assert nearest_of(column)(number) == value
 
 
 def test_a_step_has_the_change_that_the_rows_have() -> None:

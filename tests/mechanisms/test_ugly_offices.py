@@ -1,13 +1,16 @@
 """Any tables with keys are drafted, made into views of which a person has a bounded part, and drawn whole."""
 
+import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from mechanisms.errors import DataError
-from mechanisms.keyed.declared import KeyedTables
+from mechanisms.errors import DataError, DomainError
+from mechanisms.keyed.declared import ChildTable, KeyedTables
 from mechanisms.keyed.drawing import draw_persons, keyed_frames
 from mechanisms.keyed.figures import keyed_figures
+from mechanisms.keyed.summaries import Summary
 from mechanisms.keyed.views import KEY, view_tables, views_of
 from mechanisms.linking import linking_keys
 from mechanisms.person_rows import sampled_rows
@@ -20,6 +23,15 @@ from tests.mechanisms.ugly_offices import ugly_office
 
 REFUSED = ("no column is left to model", "no column looks like a person's key")
 """Refusals of drafts that are right: nothing to model in a table, or a key that nobody would recognise."""
+NO_SUMMARY = (
+    "which has no numbers",
+    "satisfies it",
+    "expected a column",
+    "is no value of",
+    "is no number",
+    "cannot be read",
+)
+"""Why a column has no mean, or no condition on its first value."""
 FAST, MANY = range(6), range(6, 300)
 
 
@@ -36,6 +48,39 @@ def counted(tables: KeyedTables, of: dict[str, Columns]) -> dict[str, Counter[tu
     return found
 
 
+def with_summaries(tables: KeyedTables, seed: int) -> KeyedTables:
+    """Adds random summaries to each table with rows, of any column that has one."""
+    chance, children = random.Random(seed), list[ChildTable]()
+    for child in tables.children:
+        found = list[Summary]()
+        for name in child.changing:
+            for summary in (Summary("last", name), Summary("mean", name), _any_of(child, name)):
+                known = {each.column for each in found}
+                wanted = chance.random() < 0.3 and summary.column not in known
+                if wanted and _has(child, summary):
+                    found.append(summary)
+        children.append(replace(child, summaries=tuple(found)))
+    return KeyedTables.from_list(KeyedTables(tables.parent, tuple(children)).to_dict())
+
+
+def _has(child: ChildTable, summary: Summary) -> bool:
+    """Returns whether a table has such a summary; a refusal for another reason than those that are right is raised."""
+    try:
+        replace(child, summaries=(summary,))
+    except DomainError as error:
+        if any(said in str(error) for said in NO_SUMMARY):
+            return False
+        raise
+    return True
+
+
+def _any_of(child: ChildTable, name: str) -> Summary:
+    """Returns whether any row has the column's first value."""
+    value = child.column(name).labels[0]
+    escaped = value.replace("\\", r"\\").replace('"', r"\"")
+    return Summary("any", f"some {name}", f'`{name}` = "{escaped}"')
+
+
 def check(seed: int) -> None:
     of = ugly_office(seed)
     try:
@@ -46,6 +91,7 @@ def check(seed: int) -> None:
         raise
     tables = KeyedTables.from_list(parse_toml(keyed_draft_text(draft))["table"])
     assert tables == draft.tables
+    tables = with_summaries(tables, seed)
     # Another column may be called as a key is, and have more values.
     key = tables.parent.key
 
