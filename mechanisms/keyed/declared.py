@@ -357,7 +357,8 @@ def _changes(
                 f'{where}: change {position + 1}; expected kind = "integer" or "real"'
             )
         found.append(column)
-        said += _change_said(where, column, table) if "from" in table else ()
+        if isinstance(table, Mapping) and "from" in table:
+            said += _change_said(where, column, table)
     return tuple(found), tuple(said)
 
 

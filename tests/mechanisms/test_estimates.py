@@ -338,7 +338,7 @@ def test_no_bound_is_told_where_a_chosen_cell_has_no_end() -> None:
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("rest", [0.0, 2e-212, 1e-30])
 def test_no_slope_is_told_for_a_column_that_hardly_varies(rest: float) -> None:
-    """Where few rows are modelled, fits may leave the cells beside one next to nothing."""
+    """A fit to few rows may leave the cells beside one next to nothing."""
     columns = (Integer("x", 0, 9, bins=2), Integer("y", 0, 9, bins=2))
     shares = np.array([[rest / 2, rest / 2], [0.25, 0.75]])
     model = Model(Domain(columns, ()), (("x", "y"),), (-1,), (shares,))
