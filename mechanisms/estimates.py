@@ -69,6 +69,8 @@ MOST_CELLS = 1 << 22
 MOST_GROUPS = 10_000
 _LEAST_ROWS = 2.0
 """Deviations of its number of rows that a group needs: with fewer, a ratio's error is not linear in it."""
+_LEAST_VARIATION = 1e-9
+"""Least deviation of a column for which a slope is asked, in ranges of its cells."""
 _ROUNDING = 1e-6
 """Part of a unit that rounding of doubles may add to a whole number of it."""
 
@@ -381,7 +383,12 @@ class _Table:
         flat = others.reshape(len(others), -1)
         gram = (flat * weights.reshape(-1)) @ flat.T
         scale = np.sqrt(np.diag(gram))
-        if not (scale > 0).all() or np.linalg.cond(gram / np.outer(scale, scale)) > 1e9:
+        # A model may leave the cells beside one a share of 1e-200 of the rows: far less than any row.
+        ranges = [float(np.ptp(mean)) for mean in means[1:]]
+        if (
+            not (scale > _LEAST_VARIATION * np.array(ranges)).all()
+            or np.linalg.cond(gram / np.outer(scale, scale)) > 1e9
+        ):
             raise _Refused("a column does not vary under the condition, or follows from the others")
         inverse = np.linalg.inv(gram)
         coefficients = inverse @ (flat @ (weights * outcome).reshape(-1))

@@ -5,8 +5,10 @@
 and of summaries (``stays.any.operated = yes``) hold for the person; tests of another table hold for at least one row,
 all of them for the same one.
 
-All values here are public. The model of persons is conditioned on the person's own tests, and persons are drawn until
-enough satisfy all of them; a condition that almost nobody satisfies is refused.
+All values here are public. The model of persons is conditioned on what the condition says of the person: its own
+tests, that it has a row to test, and tests of columns that are the same in all of its rows. Where that has no
+probability nobody is drawn. Persons are drawn until enough satisfy all tests; a condition that almost nobody satisfies
+is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from operator import ge, gt, le, lt
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.columns import Categorical
+from mechanisms.columns import Categorical, private_of
 from mechanisms.conditioning import conditioned
 from mechanisms.conditions import column_named, evidence_of, limits_of
 from mechanisms.constraints.conjunction import ColumnTest
@@ -28,7 +30,7 @@ from mechanisms.errors import ConditionError, DomainError
 from mechanisms.keyed.declared import ChildTable, KeyedTables
 from mechanisms.keyed.drawing import Persons, Texts, draw_persons, summaries_of
 from mechanisms.keyed.summaries import Summary, rows_where, summaries_domain
-from mechanisms.keyed.views import NUMBER
+from mechanisms.keyed.views import FIRST, NUMBER
 from mechanisms.model import Model
 from mechanisms.question import Test, Where, parse_where
 from mechanisms.sampling import public_generator
@@ -61,19 +63,12 @@ def persons_where(
         return draw_persons(tables, models, wanted.count, seed=wanted.seed)
     tests = _by_table(tables, parse_where(wanted.where))
     name = tables.parent.name
-    own = tuple(
-        _on_persons(models[name].domain, table, test, persons=name) for table, test in tests.own
-    )
-    shares = evidence_of(limits_of(models[name].domain, own))
-    # A cell that a condition cuts is drawn as a whole, and the persons beyond are thrown away.
-    evidence = {column: (share > 0).astype(np.float64) for column, share in shares.items()}
-    under = dict(models) | {
-        name: conditioned(models[name], evidence).model if evidence else models[name]
-    }
+    under = dict(models) | {name: _persons_under(tables, models[name], tests, said=wanted.where)}
     seeds = public_generator(wanted.seed)
     found, kept, drawn = list[Persons](), 0, 0
     while kept < wanted.count and drawn < max(_LEAST, MOST_DRAWN * wanted.count):
-        batch = max(wanted.count - kept, min(_LEAST, wanted.count * 4))
+        # The more have been drawn in vain, the more at once, which takes less time for each.
+        batch = max(wanted.count - kept, min(_LEAST, wanted.count * 4), min(_LEAST, drawn))
         persons = draw_persons(tables, under, batch, seed=int(seeds.integers(2**62)))
         drawn += batch
         chosen = np.flatnonzero(_satisfying(tables, tests, persons))[: wanted.count - kept]
@@ -85,6 +80,50 @@ def persons_where(
             f"satisfy, or {kept or 'no'} persons"
         )
     return _joined(tables, found)
+
+
+def _persons_under(tables: KeyedTables, model: Model, tests: _Tests, *, said: str) -> Model:
+    """Returns the model of persons given all that ``tests`` say of a person.
+
+    Raises ``ConditionError`` where they contradict one another, or the model gives them no probability.
+    """
+    name = tables.parent.name
+    on_persons = [_on_persons(model.domain, table, test, persons=name) for table, test in tests.own]
+    for child in tables.children:
+        if not (of := tests.rows.get(child.name)):
+            continue
+        columns = child.domain.names
+        if unknown := [test.column for test in of if test.column not in columns]:
+            raise ConditionError(
+                f"no column {unknown[0]!r} in {child.name}; the columns are {', '.join(columns)}"
+            )
+        measured = _measured(child.domain)
+        limits_of(child.domain, tuple(test for test in of if test.column not in measured))
+        on_persons += _of_every_row(tables, child, of)
+        numbers = column_named(model.domain, f"{child.name}.{NUMBER}")
+        if isinstance(numbers, Categorical) and "0" in numbers.categories:
+            on_persons.append(Test(numbers.name, "!=", ("0",)))
+    shares = evidence_of(limits_of(model.domain, tuple(on_persons)))
+    # A cell that a condition cuts is drawn as a whole, and the persons beyond are thrown away.
+    evidence = {column: (share > 0).astype(np.float64) for column, share in shares.items()}
+    try:
+        return conditioned(model, evidence).model if evidence else model
+    except ConditionError as error:
+        raise ConditionError(
+            f"no person of the model satisfies {said!r}: its probability is 0"
+        ) from error
+
+
+def _of_every_row(tables: KeyedTables, child: ChildTable, tests: Where) -> list[Test]:
+    """Returns tests of the view of persons that a row's ``tests`` imply: of columns that all rows of a person share."""
+    firsts = child.own if child.most == 1 else child.constant
+    places = {column: f"{child.name}.{FIRST}.{column}" for column in firsts}
+    places |= {column: f"{tables.parent.name}.{column}" for column in child.copied}
+    return [
+        Test(places[test.column], test.operator, test.values)
+        for test in tests
+        if test.column in places
+    ]
 
 
 def _on_persons(domain: Domain, table: str, test: Test, *, persons: str) -> Test:
@@ -105,6 +144,11 @@ def _on_persons(domain: Domain, table: str, test: Test, *, persons: str) -> Test
             f"{numbers.categories[-1]}"
         )
     return Test(column, "in", held)
+
+
+def _measured(domain: Domain) -> frozenset[str]:
+    """Returns the columns whose cells a run measures, which the domain does not know yet."""
+    return frozenset(c.name for c in domain.columns if private_of(c) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +212,6 @@ def _satisfying(tables: KeyedTables, tests: _Tests, persons: Persons) -> NDArray
 
 
 def _holds(domain: Domain, tests: Sequence[Test], texts: Texts, *, table: str) -> NDArray[np.bool_]:
-    if unknown := [test.column for test in tests if test.column not in domain.names]:
-        raise ConditionError(
-            f"no column {unknown[0]!r} in {table}; the columns are {', '.join(domain.names)}"
-        )
     try:
         return rows_where(
             domain, [ColumnTest(t.column, t.operator, t.values) for t in tests], texts, where=table

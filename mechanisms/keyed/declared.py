@@ -18,6 +18,7 @@ from mechanisms.domain import Domain
 from mechanisms.errors import DomainError
 from mechanisms.keyed.summaries import Summary, check_summary
 from mechanisms.numbers import Integer, Real
+from mechanisms.provenance import Provenance
 
 MOST_ROWS = 200
 """Largest number of rows of a person: each number is a cell of its own."""
@@ -63,6 +64,7 @@ class ChildTable:
     ``changes`` describe, under a column's name, by how much its numbers (or its dates, in their unit) differ from those
     of the row before: such a column is modelled by its changes, and an order always is, with changes from 0.
     ``summaries`` of a person's rows are columns of the view of persons.
+    ``said`` states where values of changes are from.
     """
 
     name: str
@@ -75,6 +77,7 @@ class ChildTable:
     copied: tuple[str, ...] = ()
     changes: tuple[Integer | Real, ...] = ()
     summaries: tuple[Summary, ...] = ()
+    said: tuple[Provenance, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"table {self.name!r}"
@@ -269,7 +272,7 @@ class KeyedTables:
             said |= {"order": child.order} if child.order else {}
             said |= {"constant": list(child.constant)} if child.constant else {}
             said |= {"copied": list(child.copied)} if child.copied else {}
-            said |= {"change": [each.to_dict() for each in child.changes]} if child.changes else {}
+            said |= {"change": _change_dicts(child)} if child.changes else {}
             said |= {"summary": [s.to_dict() for s in child.summaries]} if child.summaries else {}
             tables.append(said | _domain_dict(child.domain, child.key))
         return tables
@@ -315,6 +318,7 @@ def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
             f"{where}: parent = {above!r}; expected {parent.name!r}, the table without a parent: there are two levels"
         )
     rows = _whole(table, "rows", where)
+    changes, said = _changes(where, table)
     key = _text(table, "key", where)
     return ChildTable(
         name,
@@ -325,8 +329,9 @@ def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
         _text(table, "order", where) if "order" in table else None,
         read_strings(where, table, "constant") if "constant" in table else (),
         read_strings(where, table, "copied") if "copied" in table else (),
-        _changes(where, table),
+        changes,
         tuple(Summary.from_dict(f"{where}, summary", s) for s in _listed(where, table, "summary")),
+        said,
     )
 
 
@@ -337,8 +342,11 @@ def _listed(where: str, table: Mapping[str, object], key: str) -> Sequence[objec
     return tables
 
 
-def _changes(where: str, child: Mapping[str, object]) -> tuple[Integer | Real, ...]:
-    found = list[Integer | Real]()
+def _changes(
+    where: str, child: Mapping[str, object]
+) -> tuple[tuple[Integer | Real, ...], tuple[Provenance, ...]]:
+    """Returns the changes of ``[[table.change]]``, and where their values are from."""
+    found, said = list[Integer | Real](), list[Provenance]()
     for position, table in enumerate(_listed(where, child, "change")):
         try:
             column = read_column(position, table)
@@ -349,7 +357,27 @@ def _changes(where: str, child: Mapping[str, object]) -> tuple[Integer | Real, .
                 f'{where}: change {position + 1}; expected kind = "integer" or "real"'
             )
         found.append(column)
-    return tuple(found)
+        if isinstance(table, Mapping) and "from" in table:
+            said += _change_said(where, column, table)
+    return tuple(found), tuple(said)
+
+
+def _change_said(
+    where: str, change: Integer | Real, table: Mapping[str, object]
+) -> tuple[Provenance, ...]:
+    """Returns where the values of a change are from, as its ``from`` says it."""
+    try:
+        said = Provenance.read(change.name, table["from"], table)
+        # A domain checks that it can be said of such a column.
+        return Domain((change,), provenance=(said,)).provenance
+    except DomainError as error:
+        raise DomainError(f"{where}: change, {error}") from error
+
+
+def _change_dicts(child: ChildTable) -> list[dict[str, object]]:
+    """Returns the ``[[table.change]]`` tables of a configuration."""
+    origins = {each.column: {"from": each.to_config()} for each in child.said}
+    return [each.to_dict() | origins.get(each.name, {}) for each in child.changes]
 
 
 def _domain(where: str, table: Mapping[str, object], key: str) -> Domain:

@@ -25,6 +25,7 @@ from mechanisms.keyed.declared import MOST_ROWS, ChildTable, KeyedTables, Parent
 from mechanisms.keyed.keys import find_keys, is_single
 from mechanisms.linked_draft import TableRead
 from mechanisms.numbers import Integer, Real
+from mechanisms.provenance import TABLE, WHOLE, Provenance
 from mechanisms.table import as_modelled
 from mechanisms.text_table import TextTable, and_list
 
@@ -147,7 +148,10 @@ def _child(
     )
     constant = _constant(domain, table, several, others={order, *copied})
     changes = _changes(domain, table, rows.values(), order=order, constant={*constant, *copied})
-    child = ChildTable(name, key, domain, counted, most, order, constant, copied, changes)
+    said = tuple(Provenance(each.name, ((WHOLE, TABLE),)) for each in changes)
+    child = ChildTable(
+        name, key, domain, counted, most, order, constant, copied, changes, said=said
+    )
     longer = sum(persons for number, persons in counts.items() if number > counted)
     notes = [
         f"{name}: persons have {min(counts)} to {max(counts)} rows; rows = {counted} of a person count, and "

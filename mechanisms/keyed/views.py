@@ -361,12 +361,21 @@ def _view_domain(
     tables: KeyedTables, columns: Sequence[Column], rules: Sequence[Never] = ()
 ) -> Domain:
     said = {
-        f"{name}.{each.column}": TABLE if TABLE in dict(each.said).values() else each.of(WHOLE)
+        f"{name}.{each.column}": _whole_text(each)
         for name, table in tables.by_name.items()
         if table.domain is not None
         for each in table.domain.provenance
     }
-    origins = {column.name: said.get(_origin(column.name), "") for column in columns}
+    of_changes = {
+        f"{child.name}.{CHANGE}.{each.column}": _whole_text(each)
+        for child in tables.children
+        for each in child.said
+    }
+    # A change that says nothing is from where its column is.
+    origins = {
+        column.name: of_changes.get(column.name) or said.get(_origin(column.name), "")
+        for column in columns
+    }
     return Domain(
         tuple(columns),
         (Words.of(tables).missing,),
@@ -374,6 +383,12 @@ def _view_domain(
         constraints=tuple(rules),
         provenance=tuple(Provenance(n, ((WHOLE, text),)) for n, text in origins.items() if text),
     )
+
+
+def _whole_text(said: Provenance) -> str:
+    """Returns one text for all values of a column: that they are from a table where any are."""
+    texts = [text for _, text in said.said]
+    return next((t for t in texts if t.partition(":")[0].strip() == TABLE), said.of(WHOLE))
 
 
 def _origin(name: str) -> str:

@@ -19,7 +19,7 @@ from mechanisms.reading import read_recognised
 from parties.api.arguments import check_path, check_text, check_whole, seed_of, type_name
 from parties.api.config import TableLike, table_of
 from parties.api.errors import in_terms_of_python
-from parties.api.run import Run, load, prepare, progress_to, run_anywhere
+from parties.api.run import FLAIM, Run, load, prepare, progress_to, run_anywhere
 from parties.foundation.process import require_server_packages
 from parties.foundation.untrusted_text import parse_json
 from parties.local.partition import PARTITIONS
@@ -131,7 +131,8 @@ def synthesize_tables(
         tables: Tables by name: that of persons, and those with their rows.
         config: Configuration with [[table]] tables.
         clients: Number of data owners.
-        method: "distaim" (three servers and the owners as processes) or "aim" (central, in this process).
+        method: "distaim" (three servers and the owners as processes), "aim" (central, in this process) or "flaim" (a
+            server and the owners as its clients, as processes).
         epsilon: Privacy of a person over all tables, in place of the configuration's.
         seed: Seed of the split among the owners; by default 1.
         out: Run folder, in which the same call continues an interrupted run; by default a temporary one.
@@ -143,12 +144,12 @@ def synthesize_tables(
     from parties.local.assemble import finish_trial
     from parties.local.keyed import KeyedFolder, run_views
 
-    if method not in METHODS:
-        raise ValueError(f"method = {method!r}; expected one of {', '.join(METHODS)}")
+    if method not in (methods := (*METHODS, FLAIM)):
+        raise ValueError(f"method = {method!r}; expected one of {', '.join(methods)}")
     if clients is not None:
         check_whole("clients", clients, least=1)
     changes = {} if epsilon is None else {"run.epsilon": epsilon}
-    study = load_keyed_study(check_path("config", config), changes)
+    study = load_keyed_study(check_path("config", config), changes, method=method)
     given = {name: table_of(table, name=name) for name, table in _given(tables).items()}
 
     def run(name: str, rows: Table | Mapping[str, Table], path: Path) -> None:

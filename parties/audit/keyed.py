@@ -73,7 +73,7 @@ def audit_keyed(path: Path, *, agreed: Path | None = None, independent: bool = F
             views[name] = audit_folder(
                 folder.view(name), agreed=files.get(name), independent=independent
             )
-    found = {name: audit.terms.config for name, audit in views.items() if audit.terms is not None}
+    found = {name: audit.config for name, audit in views.items() if audit.config is not None}
 
     def made(name: str, check: Callable[[], str]) -> Check:
         if len(found) < len(views):

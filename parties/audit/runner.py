@@ -102,6 +102,7 @@ class Audit:
     ``servers`` is the number of servers that wrote transcripts: three, or one for FLAIM, SecAgg and silos.
     ``server_limits`` are the limits of the audit of one server. ``files`` are the findings of the check `contents`,
     ``missing`` the usual files that are not there. ``facts`` are those of the run, None if they could not be read.
+    ``config`` is the configuration in readable transcripts of DistAIM or FLAIM.
     ``recordings_alone``: no run was given.
     """
 
@@ -114,6 +115,7 @@ class Audit:
     missing: tuple[str, ...] = ()
     facts: RunFacts | None = None
     recordings_alone: bool = False
+    config: Config | None = None
 
     @property
     def ok(self) -> bool:
@@ -206,13 +208,15 @@ def audit_folder(
     checks = run_rules(case, (*THREE_SERVERS, *(INDEPENDENT if independent else ())))
     readable = _is_readable(checks)
     contents, files = _contents(case, checks, left_out, _files_of_three)
+    known = readable and case.has_terms()
     return Audit(
         (*checks, contents, *_replays(transcripts, replays)),
         case.evidence if readable else None,
-        case.terms if readable and case.has_terms() else None,
+        case.terms if known else None,
         files=files,
         missing=missing_files(directory),
-        facts=facts_of_three(case.evidence, case.terms) if readable and case.has_terms() else None,
+        facts=facts_of_three(case.evidence, case.terms) if known else None,
+        config=case.terms.config if known else None,
     )
 
 
@@ -229,13 +233,15 @@ def _one_server(
 class OneServerRun(Generic[Terms]):
     """A run of one server: the rules of its transcript, its files, and its facts for an officer.
 
-    ``results`` are the files that such a run usually has. Without ``files_of`` it makes none.
+    ``results`` are the files that such a run usually has. Without ``files_of`` it makes none. ``config_of`` returns the
+    configuration of the terms.
     """
 
     audit: ServerAudit[Terms]
     files_of: Callable[[AuditCase[Terms], Sequence[Check]], MethodFiles] | None = None
     facts_of: Callable[[Evidence, Terms], RunFacts] | None = None
     results: tuple[str, ...] = ()
+    config_of: Callable[[Terms], Config] | None = None
 
     def audit_of(
         self, directory: Path, certificates: Path, agreed: Path | None, left_out: Sequence[str]
@@ -258,6 +264,7 @@ class OneServerRun(Generic[Terms]):
             self.facts_of(case.evidence, case.terms)
             if self.facts_of and readable and known
             else None,
+            config=self.config_of(case.terms) if self.config_of and readable and known else None,
         )
 
 
@@ -395,7 +402,13 @@ def _replays(transcripts: Path | None, replays: Sequence[Path]) -> tuple[Check, 
 
 
 ONE_SERVER: Mapping[str, OneServerRun[Any]] = {
-    FLAIM_PROTOCOL: OneServerRun(flaim.AUDIT, _files_of_flaim, facts_of_flaim, TABLE_AND_MODEL),
+    FLAIM_PROTOCOL: OneServerRun(
+        flaim.AUDIT,
+        _files_of_flaim,
+        facts_of_flaim,
+        TABLE_AND_MODEL,
+        lambda terms: terms.config,
+    ),
     sums_schema.SILOS_PROTOCOL: OneServerRun(federation.AUDIT, _files_of_silos, facts_of_silos),
     transcript.SECAGG_PROTOCOL: OneServerRun(secure_sum.AUDIT),
 }

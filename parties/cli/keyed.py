@@ -69,6 +69,8 @@ def print_keyed_result(report: Mapping[str, Any], folder: Path, *, as_json: bool
     click.echo(
         f"{'privacy':<16}epsilon = {privacy['epsilon']:g}, delta = {privacy['delta']:g}, of {privacy['unit']}"
     )
+    if server := privacy.get("against the server"):
+        click.echo(f"{'against server':<16}{server}")
     for name, rows in report["tables"].items():
         click.echo(f"{name:<16}{rows} synthetic rows")
     real = {each["name"]: each for each in report["figures"]["real"] or ()}
@@ -216,7 +218,7 @@ def _draw_from(
     from parties.methods.keyed_study import load_keyed_study
 
     started = time.monotonic()
-    study = load_keyed_study(config)
+    study = load_keyed_study(config, method=_method_of_run(next(iter(views.values()))))
     if (names := set(study.configs)) != set(views):
         raise click.UsageError(
             f"--view is for each of {', '.join(sorted(names))}; expected them all"
@@ -227,6 +229,16 @@ def _draw_from(
     _collect_views(folder, views)
     document = assemble(folder, method="runs of views", real=None, started=started, persons=persons)
     print_keyed_result(document, out, as_json=as_json)
+
+
+def _method_of_run(run: Path) -> str | None:
+    """Returns FLAIM if a finished run is of it, else None: the configuration says how the views were divided."""
+    from parties.audit.bundle import unpacked_run
+    from parties.methods.keyed_study import FLAIM
+    from parties.methods.registry import method_of
+
+    with unpacked_run(run) as unpacked:
+        return FLAIM if method_of(load_config(unpacked.folder / "config.toml")) == FLAIM else None
 
 
 def _collect_views(folder: "KeyedFolder", runs: Mapping[str, Path]) -> None:

@@ -52,7 +52,7 @@ from parties.local.methods import open_method_folder, run_method, trial_from_tab
 from parties.local.partition import PARTITIONS
 from parties.local.recorded_tables import record_tables
 from parties.local.request import DISTAIM, METHODS, TrialRequest
-from parties.methods.keyed_study import is_keyed_config
+from parties.methods.keyed_study import FLAIM, is_keyed_config
 from parties.report.model import excluded_text
 from parties.session.owner import Table, table_name
 from parties.storage.files import atomic_replacement
@@ -244,11 +244,7 @@ def run(
     # Imported on demand: DistAIM does not need what federations need.
     from parties.cli.run_federation import FederationRequest, run_federation
 
-    values = _common_values(given) | {
-        f"{server}.{key}": given[key]
-        for key in ("variant", "local_rounds", "grouping", "noise", "minimum")
-    }
-    changes = overrides_from_options(values) | plain
+    changes = overrides_from_options(_served_values(given, server)) | plain
     run_federation(
         server, FederationRequest(chosen, config, changes, table, given, seed, out, as_json)
     )
@@ -270,15 +266,17 @@ def run_keyed(
     from parties.local.keyed import run_views
     from parties.methods.keyed_study import load_keyed_study
 
-    if method not in METHODS:
+    section = _section_of(method)
+    if section not in (None, FLAIM):
         raise click.UsageError(
-            f"{method} runs on one table; expected {' or '.join(METHODS)} with --table"
+            f"{method} runs on one table; expected one of {', '.join((*METHODS, FLAIM))} with --table"
         )
-    _check_options(method, None, given)
+    _check_options(method, section, given)
     for name in ("label", "capacity", "plain"):
         if given[name] not in (None, False):
             raise click.UsageError(f"--{name} is for one table; expected none with --table")
-    study = load_keyed_study(config, overrides_from_options(_own_values(given)))
+    values = _own_values(given) if section is None else _served_values(given, section)
+    study = load_keyed_study(config, overrides_from_options(values), method=method)
     if isinstance(table, Table):
         if len(study.tables.names) > 1:
             names = " ".join(f"--table {name}=FILE" for name in study.tables.names)
@@ -288,6 +286,12 @@ def run_keyed(
 
     def run_view(name: str, rows: Table | Mapping[str, Table], folder: Path) -> None:
         click.echo(f"{name}: a row is {study.views[name].holds}", err=True)
+        if section is not None:
+            # Imported on demand: DistAIM does not need what federations need.
+            from parties.cli.run_federation import run_whole_flaim
+
+            run_whole_flaim(study.configs[name], rows, given, seed=seed, out=folder, again_in=whole)
+            return
         request = TrialRequest(method, table_name(rows), *split, seed)
         run_whole_trial(study.configs[name], rows, request, out=folder, again_in=whole)
 
@@ -314,6 +318,12 @@ def _own_values(given: Mapping[str, Any]) -> dict[str, object]:
         "run.upload": given["upload"],
         "run.noise": given["noise"],
     }
+
+
+def _served_values(given: Mapping[str, Any], section: str) -> dict[str, object]:
+    """Returns the values that a method with one server takes from the options, by dotted key."""
+    own = ("variant", "local_rounds", "grouping", "noise", "minimum")
+    return _common_values(given) | {f"{section}.{key}": given[key] for key in own}
 
 
 def _method_of(path: Path) -> str:

@@ -20,11 +20,12 @@ from parties.config import Config, load_config
 from parties.foundation.errors import ConfigError
 from parties.local.federated import SiloSplit, load_silos_trial, open_silos_folder, run_silos_trial
 from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
+from parties.local.folder import RunFolder
 from parties.local.methods import trial_from_tables
 from parties.local.partition import PARTITIONS
 from parties.local.recorded_tables import record_tables
 from parties.methods.flaim.settings import PAIRS, settings_of
-from parties.session.owner import Table
+from parties.session.owner import Table, table_name
 
 
 class FederationRequest(NamedTuple):
@@ -49,26 +50,47 @@ def run_federation(kind: str, request: FederationRequest) -> None:
 
 
 def _run_flaim(request: FederationRequest) -> None:
-    given, simulate = request.given, request.given["simulate"]
     config = load_config(request.config, {**request.values, **FLAIM_TRIAL_OVERRIDES})
+    folder, report = run_whole_flaim(
+        config, request.table, request.given, seed=request.seed, out=request.out
+    )
+    print_result(report, folder, flaim_closing_lines, as_json=request.as_json)
+
+
+def run_whole_flaim(
+    config: Config,
+    table: Table | Mapping[str, Table],
+    given: Mapping[str, Any],
+    *,
+    seed: int,
+    out: Path | None,
+    again_in: Path | None = None,
+) -> tuple[RunFolder, Mapping[str, Any]]:
+    """Runs FLAIM on this machine with the options ``given``; returns the run's folder and its report.
+
+    ``again_in`` is the folder with which the command goes on, if it is another one.
+    """
+    config, simulate = config.override(FLAIM_TRIAL_OVERRIDES), given["simulate"]
     asked = flaim_request(
         config,
-        request.table.source.name,
+        table_name(table),
         given["clients"],
         partition=given["partition"] or PARTITIONS[0],
         label=given["label"],
-        seed=request.seed,
+        seed=seed,
         simulate=simulate,
     )
-    trial = trial_from_tables(request.table, config, asked)
-    folder = open_flaim_folder(trial, request.out, simulate=simulate)
-    record_tables(folder.path, trial.config, request.table)
+    trial = trial_from_tables(table, config, asked)
+    folder = open_flaim_folder(trial, out, simulate=simulate)
+    record_tables(folder.path, trial.config, table)
     settings = settings_of(trial.config)
     method = partial(run_flaim, trial, folder, simulate=simulate, processes=given["processes"])
     rounds = last_round(settings, settings.schedule(len(settings.common(trial.workload))))
     goes_on = not (simulate or settings.annealed)
-    report = run_trial_in_folder(trial, folder, method, rounds=rounds, goes_on=goes_on)
-    print_result(report, folder, flaim_closing_lines, as_json=request.as_json)
+    report = run_trial_in_folder(
+        trial, folder, method, rounds=rounds, goes_on=goes_on, again_in=again_in
+    )
+    return folder, report
 
 
 def _run_silos(request: FederationRequest) -> None:

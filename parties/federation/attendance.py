@@ -17,7 +17,7 @@ from parties.federation.members import ConnectedClients
 from parties.foundation.errors import FederationProtocolError
 from parties.foundation.exit_codes import TooFewClients
 from parties.observability.events import Progress
-from parties.observability.heartbeat import Throttle
+from parties.observability.heartbeat import LONGEST_GATHERING_S, Throttle
 from parties.session.enrollment import (
     Enrollment,
     close_enrollment,
@@ -47,7 +47,7 @@ class Attendance:
     progress: Progress
     closed: asyncio.Event
     before: int = 0
-    reminder: Throttle = field(default_factory=Throttle)
+    reminder: Throttle = field(default_factory=lambda: Throttle(longest_s=LONGEST_GATHERING_S))
 
     @property
     def section(self) -> FederationSection:

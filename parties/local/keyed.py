@@ -36,7 +36,8 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.local.folder import SERVER_FOLDERS, RunFolder
 from parties.local.keyed_run import REPORT, STUDY_FILE, VIEWS
-from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
+from parties.methods.keyed_study import FLAIM, KeyedStudy, load_keyed_study, person_epsilon
+from parties.report.document import optional
 from parties.report.keyed import Draw, KeyedFigures, keyed_document, write_keyed_report
 from parties.report.keyed_estimates import keyed_estimates
 from parties.session.model_files import load_model
@@ -229,6 +230,7 @@ def assemble(
             "delta": study.delta,
             "spent at most": person_epsilon(study.configs.values(), study.delta),
             "unit": study.unit_text,
+            **_against_the_server(study, reports),
         },
         views=[
             {
@@ -249,6 +251,21 @@ def assemble(
     # Whoever has the folder of a finished run could hold guesses of the tables against it.
     (folder.path / _MARK).unlink(missing_ok=True)
     return document
+
+
+def _against_the_server(
+    study: KeyedStudy, reports: Mapping[str, Mapping[str, object]]
+) -> dict[str, str]:
+    """Returns what holds against FLAIM's server, which sees sums; nothing for other methods."""
+    said = list[str]()
+    for name, config in study.configs.items() if study.method == FLAIM else ():
+        guarantee = optional(optional(reports[name], "flaim"), "guarantee")
+        text = str(guarantee["against_the_server"])
+        alone = f"epsilon = {config.run.epsilon:g}, delta = {config.run.delta:g}"
+        said.append(text.replace(alone, "the same"))
+    # Where views differ, what holds against the server is the weaker one, in words that begin with "none".
+    weaker = sorted(said, key=lambda text: (not text.startswith("none"), -len(text)))
+    return {"against the server": weaker[0]} if said else {}
 
 
 def write_tables(

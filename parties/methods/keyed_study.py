@@ -4,7 +4,8 @@ A configuration has [[table]] in place of [[column]] (`mechanisms.keyed.declared
 any. Its epsilon and delta are for a person, over all tables. ``load_keyed_study`` divides the budget among the views.
 
 All values here are public. Composition: costs of views add up in the accountant's currency (`mechanisms.accounting`);
-statistical distances of discrete noise add up, too.
+statistical distances of discrete noise add up, too. FLAIM counts in zCDP whatever the configuration says, so that its
+views are divided in it.
 """
 
 import math
@@ -14,24 +15,38 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mechanisms.accounting import epsilon_from_rho, rho_from_epsilon_delta
+from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta
 from mechanisms.errors import DomainError
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
 from mechanisms.keyed.declared import KeyedTables
 from mechanisms.keyed.views import KEY, View, views_of
 from mechanisms.text_table import and_list
-from parties.config import PERSON, SAMPLE, Config
+from parties.config import PERSON, SAMPLE, Config, FlaimSection
 from parties.config.config import apply_overrides, config_from_dict
 from parties.config.files import read_document
 from parties.config.named_files import read_named_files
 from parties.foundation.errors import ConfigError
+from parties.methods.registry import method_of
 from parties.mpc.planning.budget import unit_loss
 from parties.session.study import Study
 
 TABLE = "table"
 _OWN = ("unit", "rows_per_person", "person", "more_rows")
 """Keys of [run] that follow from the tables."""
-_SECTIONS = ("run", "clients", "workload", "timeouts", "compute", "network", "party", "tls", TABLE)
+FLAIM = FlaimSection.KEY
+"""Method with one server, and its section, that runs on views beside DistAIM and central AIM."""
+_SECTIONS = (
+    "run",
+    "clients",
+    "workload",
+    "timeouts",
+    "compute",
+    "network",
+    "party",
+    "tls",
+    FLAIM,
+    TABLE,
+)
 _STEPS_WEIGHT = 2.0
 """Rows of a person that count in a view of steps, over those of a person on average; in that of persons 1."""
 _ALMOST = 1 - 2.0**-12
@@ -59,6 +74,11 @@ class KeyedStudy:
         return _number(self.document, "delta")
 
     @property
+    def method(self) -> str | None:
+        """FLAIM if the views are divided for it, None for DistAIM and central AIM."""
+        return FLAIM if FLAIM in self.document else None
+
+    @property
     def seed(self) -> int | None:
         """Public seed of the drawn tables; None for another one each time."""
         return next(iter(self.configs.values())).run.seed
@@ -83,13 +103,19 @@ def is_keyed_config(path: Path) -> bool:
         return False
 
 
-def load_keyed_study(path: Path, overrides: Mapping[str, object] | None = None) -> KeyedStudy:
+def load_keyed_study(
+    path: Path, overrides: Mapping[str, object] | None = None, *, method: str | None = None
+) -> KeyedStudy:
     """Returns the study of the configuration ``path``, after ``overrides`` by dotted key were applied.
 
-    Raises ConfigError.
+    ``method`` is FLAIM or another; None: that of the configuration, FLAIM if it has its section. Raises ConfigError.
     """
     document = read_document(path)
     apply_overrides(document, overrides or {})
+    if method == FLAIM:
+        document.setdefault(FLAIM, {})
+    elif method is not None:
+        document.pop(FLAIM, None)
     source = str(path)
     if unknown := [name for name in document if name not in _SECTIONS]:
         raise ConfigError(
@@ -115,6 +141,8 @@ def load_keyed_study(path: Path, overrides: Mapping[str, object] | None = None) 
         tables = KeyedTables.from_list(described)
     except DomainError as error:
         raise ConfigError(source, TABLE, str(error)) from error
+    if FLAIM in document:
+        _check_flaim(document, tables, source)
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "run"
     run.setdefault("id", stem)
     base = path.resolve().parent
@@ -123,6 +151,24 @@ def load_keyed_study(path: Path, overrides: Mapping[str, object] | None = None) 
     shares = _shares(views)
     configs = _divided(whole, shares)
     return KeyedStudy(tables, configs, source, str(run["id"]), document)
+
+
+def _check_flaim(document: Mapping[str, object], tables: KeyedTables, source: str) -> None:
+    """Raises ConfigError for what FLAIM does not do with tables with keys."""
+    if tables.parent.linked:
+        raise ConfigError(
+            source,
+            f"{TABLE}.linked",
+            f"is {tables.parent.linked!r} beside FLAIM, whose clients have persons with all of their rows; expected "
+            "none, or DistAIM, whose servers link rows",
+        )
+    section = document[FLAIM]
+    if isinstance(section, Mapping) and section.get("variant") == "oracle":
+        raise ConfigError(
+            source,
+            f"{FLAIM}.variant",
+            "is 'oracle', which is not private; expected another one for tables with keys",
+        )
 
 
 def _number(document: Mapping[str, object], key: str) -> float:
@@ -182,7 +228,7 @@ def _shares(views: tuple[View, ...]) -> dict[str, float]:
 
 def person_epsilon(configs: Iterable[Config], delta: float) -> float:
     """Returns an epsilon that a person has, at ``delta``, by the releases of all ``configs`` together, rounded up."""
-    losses = [unit_loss(Study.of(config)) for config in configs]
+    losses = [_loss(config) for config in configs]
     cost, distance = sum(loss for _, loss, _ in losses), sum(apart for _, _, apart in losses)
     # What costs so much in the Gaussian's currency costs no more in zCDP.
     if all(accountant == GAUSSIAN for accountant, _, _ in losses):
@@ -190,12 +236,23 @@ def person_epsilon(configs: Iterable[Config], delta: float) -> float:
     return epsilon_from_rho(cost, delta, distance=distance)
 
 
+def _loss(config: Config) -> tuple[str, float, float]:
+    """Returns the accountant of a view's run, the cost of a person in its currency, and the distance of its samples."""
+    if method_of(config) != FLAIM:
+        return unit_loss(Study.of(config))
+    # Imported on demand: DistAIM does not need what federations need.
+    from parties.methods.flaim.settings import flaim_release
+
+    return ZCDP.name, flaim_release(config).rho, 0.0
+
+
 def _divided(configs: Mapping[str, Config], shares: Mapping[str, float]) -> dict[str, Config]:
     """Returns the configurations with epsilons and deltas that together cost a person the study's budget."""
-    (run, *_) = (config.run for config in configs.values())
+    first = next(iter(configs.values()))
     if len(configs) == 1:
         return dict(configs)
-    by_gaussian = run.accountant == GAUSSIAN
+    run = first.run
+    by_gaussian = run.accountant == GAUSSIAN and method_of(first) != FLAIM
     whole = gaussian_budget if by_gaussian else rho_from_epsilon_delta
     own = gaussian_epsilon if by_gaussian else epsilon_from_rho
     # Distances of samples count (1 + e^epsilon) times, at the study's epsilon as well.
@@ -216,7 +273,7 @@ def _divided(configs: Mapping[str, Config], shares: Mapping[str, float]) -> dict
             continue
         budget *= _ALMOST * whole(run.epsilon, run.delta) / whole(spent, run.delta)
     raise ConfigError(
-        configs[next(iter(configs))].source,
+        first.source,
         "run.epsilon",
         f"is {run.epsilon:g}, which {len(configs)} views cannot share; expected a larger one, or a larger delta",
     )

@@ -155,13 +155,24 @@ class Heartbeat:
 NOTICE_AFTER_S = 3.0
 """Duration of a wait before its first notice, in seconds."""
 FIRST_NOTICE_S, LONGEST_NOTICE_S = 5.0, 60.0
+LONGEST_GATHERING_S = 3600.0
+"""Longest pause between notices on participants who are waited for, which takes days, in seconds."""
 
 
 class Throttle:
-    """Limits repeated notices about one thing, such as a wait. ``clock`` returns seconds."""
+    """Limits repeated notices about one thing, such as a wait.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    ``clock`` returns seconds; pauses grow to ``longest_s`` seconds.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        longest_s: float = LONGEST_NOTICE_S,
+    ) -> None:
         self._clock = clock
+        self._longest_s = longest_s
         self._last_text: str | None = None
         self._pause_s, self._due_at = FIRST_NOTICE_S, 0.0
 
@@ -173,7 +184,7 @@ class Throttle:
         elif now < self._due_at:
             return False
         else:
-            self._pause_s = min(2 * self._pause_s, LONGEST_NOTICE_S)
+            self._pause_s = min(2 * self._pause_s, self._longest_s)
         self._due_at = now + self._pause_s
         return True
 

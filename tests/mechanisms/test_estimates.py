@@ -335,6 +335,20 @@ def test_no_bound_is_told_where_a_chosen_cell_has_no_end() -> None:
     assert found.high - found.value < 0.001 * math.sqrt(column.size)  # type: ignore[operator]
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("rest", [0.0, 2e-212, 1e-30])
+def test_no_slope_is_told_for_a_column_that_hardly_varies(rest: float) -> None:
+    """A fit to few rows may leave the cells beside one next to nothing."""
+    columns = (Integer("x", 0, 9, bins=2), Integer("y", 0, 9, bins=2))
+    shares = np.array([[rest / 2, rest / 2], [0.25, 0.75]])
+    model = Model(Domain(columns, ()), (("x", "y"),), (-1,), (shares,))
+    knowledge = Knowledge(30, {("x", "y"): MarginalError(None, 0.1, 4)})
+    (found,) = estimates(model, knowledge, parse_question("slope(y, x)"))
+    assert "does not vary under the condition" in str(found)
+    (mean,) = estimates(model, knowledge, parse_question("mean(y)"))
+    assert mean.value is not None
+
+
 @pytest.mark.parametrize("free", [True, False])
 def test_quantiles_of_chosen_cells_have_intervals_that_end_where_a_cell_does(free: bool) -> None:
     private = PrivateBins(coarse=8, free=free)

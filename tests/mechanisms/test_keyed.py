@@ -4,6 +4,7 @@ import itertools
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from mechanisms.domain import Domain
 from mechanisms.errors import ConditionError, DataError, DomainError
+from mechanisms.keyed import conditions
 from mechanisms.keyed.conditions import PersonsWanted, persons_where
 from mechanisms.keyed.declared import KeyedTables
 from mechanisms.keyed.drafting import KeyedDraft, draft_tables
-from mechanisms.keyed.drawing import draw_persons, keyed_frames
+from mechanisms.keyed.drawing import Persons, draw_persons, keyed_frames
 from mechanisms.keyed.figures import keyed_figures
 from mechanisms.keyed.views import KEY, coarse, view_tables, views_of
 from mechanisms.linked_draft import TableRead
@@ -394,6 +396,74 @@ def test_conditions_that_do_not_fit_are_refused(where: str, said: str) -> None:
     keyed = drafted(tables).tables
     with pytest.raises(ConditionError, match=said):
         persons_where(keyed, models_of(keyed, tables), PersonsWanted(5, where))
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("stays.number = 0 and stays.ward = surgery", "no value of column 'stays.number'"),
+        ("stays.ward = surgery and stays.ward = internal", "no value of column 'ward'"),
+        ("stays.weight < 60 and stays.weight > 70", "no value of column 'weight'"),
+        # The model of independent columns gives 0 rows no probability beside 6 of them, nor both sexes to a person.
+        ("patients.sex = f and stays.sex = m", "no value of column 'patients.sex'"),
+        ("stays.blood = 0 and stays.blood = A", "no value of column 'blood'"),
+        ("patients.born = 1900", "no value of column 'patients.born'"),
+    ],
+)
+def test_conditions_that_nobody_satisfies_are_refused_before_anybody_is_drawn(
+    where: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed, models = _independent_office()
+
+    def drawn(*_: object, **__: object) -> Persons:
+        raise AssertionError("somebody was drawn")
+
+    monkeypatch.setattr(conditions, "draw_persons", drawn)
+    with pytest.raises(ConditionError, match=said):
+        persons_where(keyed, models, PersonsWanted(5, where))
+
+
+def test_conditions_without_probability_are_refused_before_anybody_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keyed, models = _independent_office()
+    persons = models["patients"]
+    place = persons.domain.index("patients.sex")
+    marginals = list(persons.marginals)
+    marginals[place] = np.array([1.0, 0.0])
+    models["patients"] = replace(persons, marginals=tuple(marginals))
+    monkeypatch.setattr(conditions, "draw_persons", lambda *_, **__: 1 / 0)
+    for where in ("patients.sex = m", "stays.sex = m"):
+        with pytest.raises(ConditionError, match=r"no person of the model satisfies '.*sex = m'"):
+            persons_where(keyed, models, PersonsWanted(5, where))
+
+
+def test_tests_of_what_all_rows_share_are_made_by_the_model() -> None:
+    """Nobody is drawn in vain: of as many persons as are wanted all satisfy the condition."""
+    keyed, models = _independent_office()
+    calls = list[int]()
+
+    def counted(*given: object, **named: object) -> Persons:
+        calls.append(1)
+        return draw_persons(*given, **named)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conditions, "draw_persons", counted)
+        persons = persons_where(
+            keyed, models, PersonsWanted(200, "stays.blood = B and stays.sex = f")
+        )
+    assert len(calls) == 1
+    assert persons.count == 200
+    whose, texts = persons.rows["stays"]
+    assert set(texts["blood"]) == {"B"}
+    assert set(persons.own["sex"]) == {"f"}
+    assert set(whose.tolist()) == set(range(200))
+
+
+def _independent_office() -> tuple[KeyedTables, dict[str, Model]]:
+    tables = office()
+    keyed = drafted(tables).tables
+    return keyed, dict(models_of(keyed, tables))
 
 
 def test_coarse_columns_have_few_cells_and_all_values() -> None:

@@ -140,8 +140,8 @@ def test_commands_for_one_table_say_what_the_configuration_is(tmp_path: Path) ->
         assert f"{option.partition('=')[0]} is for one table" in found.output
     found = syncret_command("data", "draft", *options, "--private-numbers")
     assert "--private-numbers is for one table" in found.output
-    found = syncret_command("run", path, *options, "--method", "flaim")
-    assert "expected distaim or aim" in found.output
+    found = syncret_command("run", path, *options, "--method", "tda")
+    assert "expected one of distaim, aim, flaim" in found.output
     found = syncret_command("run", path, *options[:2], "--method", "aim", "--out", tmp_path / "r")
     assert "no table 'stays'" in str(found.exception)
 

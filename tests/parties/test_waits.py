@@ -4,20 +4,27 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+import parties.mpc.participants.notices
 import parties.mpc.progress_text
 import parties.mpc.server
 from parties.config import CertificateFiles
 from parties.config.diff import agreed_bytes, differences_text
+from parties.federation.attendance import Attendance
 from parties.foundation.errors import FrameConnectError, SubmissionRefused, SubmitError
 from parties.foundation.exit_codes import NotYet
+from parties.mpc.participants.notices import OperatorNotices
+from parties.mpc.participants.waiting_text import WaitStatus
+from parties.mpc.storage.store import Store
 from parties.mpc.submission import status
 from parties.mpc.submission.preview import ServerAvailability
 from parties.mpc.submission.status import ServerAnswer, ask_servers, await_begin
 from parties.mpc.submission.submit import submit
 from parties.observability.heartbeat import Throttle, repeated_notice
+from parties.session.study import Study
 from protocols.errors import CheckFailed, ConnectTimeout
 from tests.parties.flaim_support import Events, codes_of, run_client
 from tests.parties.mesh import EVERYONE, Cluster, Recording, make_uniform
@@ -45,6 +52,50 @@ def test_reminder_is_due_at_once_and_then_at_growing_intervals() -> None:
     assert due == [0, 5, 15, 35, 75, 135, 195]
     assert reminder.due("another")
     assert not reminder.due("another")
+
+
+class _NobodyElse:
+    """The store of a server to which named owners have yet to come."""
+
+    @property
+    def submissions(self) -> "_NobodyElse":
+        return self
+
+    @staticmethod
+    def missing(_: object) -> tuple[str, ...]:
+        return ()
+
+
+def test_who_is_here_is_said_when_it_changes_and_else_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A day's wait for owners or clients: the same words stand ten times in the first hours, not each minute."""
+    now, said = 0.0, list[float]()
+    progress = Recording(lambda *_: said.append(now))
+    monkeypatch.setattr(parties.mpc.participants.notices, "_WAITING_NOTICE_S", -1e9)
+    study = Study.of(make_config())
+    notices = OperatorNotices(study, 0, cast(Store, _NobodyElse()), progress)
+    monkeypatch.setattr(notices._throttle, "_clock", lambda: now)
+    for second in range(0, 86_400, 5):
+        now = float(second)
+        notices.waiting(WaitStatus(1, 1, 1e6))
+    assert said[:7] == [0, 5, 15, 35, 75, 155, 315]
+    assert len(said) < 36
+    now += 5
+    notices.waiting(WaitStatus(2, 2, 1e6))
+    assert said[-1] == now
+    assert progress.texts[-1].startswith("2 of ")
+
+
+def test_a_federations_server_says_it_as_rarely() -> None:
+    now = 0.0
+    attendance = Attendance(*[None] * 6)  # type: ignore[arg-type]
+    attendance.reminder._clock = lambda: now
+    due = 0
+    for second in range(0, 86_400, 5):
+        now = float(second)
+        due += attendance.reminder.due("the same")
+    assert due < 36
 
 
 async def test_saying_is_silent_where_the_wait_is_short() -> None:

@@ -13,7 +13,7 @@ from parties.mpc.participants.waiting_text import OverdueUploads, WaitStatus, wa
 from parties.mpc.planning.counting_cost import CountingCost
 from parties.mpc.storage.store import Store
 from parties.observability.events import WORKING, Progress
-from parties.observability.heartbeat import Throttle
+from parties.observability.heartbeat import LONGEST_GATHERING_S, Throttle
 from parties.session.enrollment import close_enrollment
 from parties.session.study import Study
 from protocols.products import KERNELS
@@ -32,7 +32,8 @@ class OperatorNotices:
         self._pid = pid
         self._store = store
         self._progress = progress
-        self._throttle, self._overdue = Throttle(), OverdueUploads()
+        self._throttle = Throttle(longest_s=LONGEST_GATHERING_S)
+        self._overdue = OverdueUploads()
         self._last_notice = -math.inf
 
     def waiting(self, state: WaitStatus) -> None:
