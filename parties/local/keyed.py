@@ -43,7 +43,7 @@ from parties.session.model_files import load_model
 from parties.session.owner import Table, linking_salt
 from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 
-_MARK = "run.sha256"
+MARK = "run.sha256"
 """Digest of the study and of all that a run was made of, to which the same command is held when it goes on."""
 Rows: TypeAlias = Table | Mapping[str, Table]
 """Owners' rows of a view; by source where servers link them."""
@@ -75,7 +75,7 @@ class KeyedFolder:
         """
         text = tomli_w.dumps(dict(study.document))
         given.update(text.encode())
-        mark, digest = path / _MARK, given.hexdigest()
+        mark, digest = path / MARK, given.hexdigest()
         if (path / REPORT).exists():
             raise StoreError(path, "holds a finished run; expected a new folder for --out")
         begun = mark.read_text(encoding="utf-8") if mark.exists() else None
@@ -210,10 +210,30 @@ def assemble(
     """
     study = folder.study
     seed = study.seed if study.seed is not None else secrets.randbits(64)
-    reports = {name: _report(folder.view(name)) for name in study.configs}
-    count = persons or _rows_of(folder.of_persons, reports[study.tables.parent.name])
-    drawn = folder.draw(PersonsWanted(count, seed=seed))
-    texts = write_tables(folder.path, study.tables, drawn)
+    count = persons or _rows_of(folder.of_persons, _report(folder.of_persons))
+    wanted = PersonsWanted(count, seed=seed)
+    texts = write_tables(folder.path, study.tables, folder.draw(wanted))
+    document = report_of(folder, texts, method=method, drawn=Draw(count, seed), real=real)
+    document["time"] = {"total_s": time.monotonic() - started}
+    write_keyed_report(folder.path, document)
+    # Whoever has the folder of a finished run could hold guesses of the tables against it.
+    (folder.path / MARK).unlink(missing_ok=True)
+    return document
+
+
+def report_of(
+    folder: KeyedFolder,
+    texts: Mapping[str, TextTable],
+    *,
+    method: str,
+    drawn: Draw,
+    real: Mapping[str, TextTable] | None = None,
+) -> dict[str, object]:
+    """Returns the report of the tables ``texts`` that were drawn from the runs of the views, but for its time.
+
+    Raises StoreError, ConfigError.
+    """
+    study = folder.study
     figures = KeyedFigures(
         keyed_figures(study.tables, texts),
         None if real is None else keyed_figures(study.tables, real),
@@ -221,7 +241,7 @@ def assemble(
             study.tables, folder.models(), {name: folder.view(name) for name in study.configs}
         ),
     )
-    document = keyed_document(
+    return keyed_document(
         run=study.id,
         method=method,
         privacy={
@@ -241,14 +261,9 @@ def assemble(
             for name, config in study.configs.items()
         ],
         tables={name: len(text) for name, text in texts.items()},
-        drawn=Draw(count, seed),
+        drawn=drawn,
         figures=figures,
-        seconds=time.monotonic() - started,
     )
-    write_keyed_report(folder.path, document, figures)
-    # Whoever has the folder of a finished run could hold guesses of the tables against it.
-    (folder.path / _MARK).unlink(missing_ok=True)
-    return document
 
 
 def write_tables(
