@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-import tomli_w
-
 from mechanisms.errors import DataError
 from mechanisms.keyed.conditions import PersonsWanted, persons_where
 from mechanisms.keyed.declared import KeyedTables
@@ -36,7 +34,12 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.local.folder import SERVER_FOLDERS, RunFolder
 from parties.local.keyed_run import REPORT, STUDY_FILE, VIEWS
-from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
+from parties.methods.keyed_study import (
+    KeyedStudy,
+    load_keyed_study,
+    person_epsilon,
+    study_text,
+)
 from parties.report.keyed import Draw, KeyedFigures, keyed_document, write_keyed_report
 from parties.report.keyed_estimates import keyed_estimates
 from parties.session.model_files import load_model
@@ -57,15 +60,17 @@ class KeyedFolder:
 
     path: Path
     study: KeyedStudy = field(repr=False)
+    named: Path | None = None
+    """Name in errors, as of the bundle that the folder came in."""
 
     @classmethod
-    def of(cls, path: Path) -> "KeyedFolder":
+    def of(cls, path: Path, *, named: Path | None = None) -> "KeyedFolder":
         """Opens a folder that a run has made. Raises StoreError, ConfigError."""
         if not (path / STUDY_FILE).exists():
             raise StoreError(
                 path, f"has no {STUDY_FILE}; expected the folder of a run of tables with keys"
             )
-        return cls(path, load_keyed_study(path / STUDY_FILE))
+        return cls(path, load_keyed_study(path / STUDY_FILE), named)
 
     @classmethod
     def made(cls, path: Path, study: KeyedStudy, given: "hashlib._Hash") -> "KeyedFolder":
@@ -73,7 +78,7 @@ class KeyedFolder:
 
         Raises StoreError.
         """
-        text = tomli_w.dumps(dict(study.document))
+        text = study_text(study)
         given.update(text.encode())
         mark, digest = path / MARK, given.hexdigest()
         if (path / REPORT).exists():
@@ -104,10 +109,11 @@ class KeyedFolder:
         """Returns the models of all views. Raises StoreError, ConfigError for a model of other columns."""
         found = {}
         for name, config in self.study.configs.items():
-            model = load_model(self.view(name))
+            shown = (self.named or self.path) / VIEWS / name
+            model = load_model(self.view(name), named=shown)
             if model.domain.names != config.domain.names:
                 raise ConfigError(
-                    str(self.view(name)),
+                    str(shown),
                     "column",
                     f"are not those of the view {name}; expected a run of its configuration",
                 )
@@ -210,7 +216,7 @@ def assemble(
     """
     study = folder.study
     seed = study.seed if study.seed is not None else secrets.randbits(64)
-    count = persons or _rows_of(folder.of_persons, _report(folder.of_persons))
+    count = persons or _rows_of(folder.of_persons, read_report(folder.of_persons))
     wanted = PersonsWanted(count, seed=seed)
     texts = write_tables(folder.path, study.tables, folder.draw(wanted))
     document = report_of(folder, texts, method=method, drawn=Draw(count, seed), real=real)
@@ -287,11 +293,12 @@ def write_tables(
     return found
 
 
-def _report(folder: Path) -> dict[str, object]:
+def read_report(folder: Path) -> dict[str, object]:
+    """Returns the report of a run in ``folder``, with keys or without. Raises StoreError."""
     path = folder / REPORT
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(path, f"cannot be read: {error}; expected a finished run") from error
     if not isinstance(found, dict):
         raise StoreError(path, "is no report; expected that of a finished run")

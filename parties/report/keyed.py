@@ -14,12 +14,15 @@ from mechanisms.keyed.figures import ChildFigures
 from mechanisms.text_table import and_list
 from parties.foundation.version import TEXT_EDITION
 from parties.report.keyed_estimates import KeyedEstimate, not_measured
+from parties.report.public import LEFT_OUT
 from parties.report.render import HtmlTable, page_templates, pairs_table
 from parties.report.shares import share_text
 from parties.storage.files import write_atomic
 
 Figures: TypeAlias = Mapping[str, Any]
 """Figures of one table, or of one column or question, as report.json has them."""
+REAL = "figures.real"
+"""Place in a report of the figures of the real tables."""
 _NO_FIGURE = "–"
 
 
@@ -73,9 +76,12 @@ def keyed_document(
 
 
 def without_real(document: Mapping[str, object]) -> dict[str, object]:
-    """Returns a report without the figures of the real tables."""
+    """Returns a report without the figures of the real tables; ``left_out`` says that there were some."""
     figures = document["figures"]
-    return {**document, "figures": {**figures, "real": None}}  # type: ignore[dict-item]
+    found = {**document, "figures": {**figures, "real": None}}  # type: ignore[dict-item]
+    if figures["real"] is not None:  # type: ignore[index]
+        found[LEFT_OUT] = [REAL]
+    return found
 
 
 def keyed_page(document: Mapping[str, Any]) -> str:
