@@ -245,8 +245,7 @@ def _config_of(run: Path) -> Path:
     if not (run / _CONFIG).is_file():
         raise StoreError(
             run,
-            f"has no {_CONFIG}; expected a run's folder, or the study's file with --config; of tables with keys the "
-            "folder of each view, in views/",
+            f"has no {_CONFIG}; expected a run's folder, or the study's file with --config",
         )
     return run / _CONFIG
 

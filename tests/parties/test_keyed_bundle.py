@@ -625,7 +625,7 @@ def test_a_bundle_of_three_servers_is_audited_whole(tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "run.zip"
     ran("run", path, *options, "--clients", 3, "--out", run)
     ran("bundle", run, "--out", out, *options, "--budget", tmp_path / "budget")
-    audited = json.loads(ran("audit", out, "--json", "--config", path))
+    audited = json.loads(ran("audit", out, "--json"))
     assert [check["status"] for check in audited["checks"]] == ["pass"] * 5
     assert not any("audit.html" in name for name in read(out))
     assert sorted(each.name for each in tmp_path.glob("run.*.audit.html")) == [
