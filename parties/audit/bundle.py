@@ -198,9 +198,9 @@ def unpacked_run(path: Path) -> Iterator[UnpackedRun]:
         try:
             with _members(path) as members:
                 root = _keyed_root(path, (each.name for each in islice(members, MAX_FILES)))
-            places = _Places() if root is None else _KeyedPlaces(root)
+            layout = _Layout() if root is None else _KeyedLayout(root)
             with _members(path) as members:
-                left_out = _extract(path, members, folder, places=places)
+                left_out = _extract(path, members, folder, layout=layout)
         except _DAMAGES as error:
             raise StoreError(
                 path, f"cannot be unpacked: {type(error).__name__}; expected a whole archive"
@@ -309,7 +309,7 @@ def _in_tar(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> ArchiveMember:
 
 
 @dataclass(slots=True)
-class _Places:
+class _Layout:
     """Places in a run's folder for the files of an archive, which may have all of them in one folder, its ``root``.
 
     ``loose`` are files at the top in none of the known places.
@@ -339,7 +339,7 @@ class _Places:
 
 
 @dataclass(slots=True)
-class _KeyedPlaces(_Places):
+class _KeyedLayout(_Layout):
     """Places in the folder of a run of tables with keys, in the folder ``root`` of the archive.
 
     ``loose`` are files at the top, and ``within`` those of views; study.toml says which of them belong to the run.
@@ -368,7 +368,7 @@ class _KeyedPlaces(_Places):
         usual = {STUDY_FILE, REPORT_FILE, PAGE_FILE, CARD, TERMS, PACKAGE}
         kept = usual | {f"{name}.csv" for name in names}
         found = [PurePosixPath(name) for name in self.loose if name not in kept]
-        return found + [place for place in self.within if place.parts[1] not in names]
+        return found + [path for path in self.within if path.parts[1] not in names]
 
 
 def _keyed_root(path: Path, names: Iterable[str]) -> tuple[str, ...] | None:
@@ -396,7 +396,7 @@ def _tables_of(path: Path, folder: Path) -> set[str]:
 
 
 def _extract(
-    path: Path, members: Iterator[ArchiveMember], folder: Path, *, places: _Places
+    path: Path, members: Iterator[ArchiveMember], folder: Path, *, layout: _Layout
 ) -> tuple[str, ...]:
     """Writes the members that an audit reads into a folder, and returns the names of all others."""
     left, seen = MAX_BYTES, set[str]()
@@ -412,15 +412,15 @@ def _extract(
         if name in seen:
             raise StoreError(path, f"has {'/'.join(parts)[:60]!r} twice")
         seen.add(name)
-        target = places.of(path, parts)
+        target = layout.of(path, parts)
         if target is None:
             others.append(parts)
             continue
         with disk_errors(folder):
             (folder / target).parent.mkdir(parents=True, exist_ok=True)
         left -= _copy(path, member, folder / target, left)
-    within = places.root or ()
-    unread = places.unread(path, folder)
+    within = layout.root or ()
+    unread = layout.unread(path, folder)
     for target in unread:
         (folder / target).unlink()
     outside = ("/".join(p[len(within) :] if p[: len(within)] == within else p) for p in others)

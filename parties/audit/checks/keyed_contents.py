@@ -107,10 +107,10 @@ class KeyedContents:
             raise CheckFailure(f"{REPORT_FILE} has no figures")
         own = {key: value for key, value in said.items() if key not in (*_CLAIMED, _EDITION)}
         own["figures"] = {**figures, "real": None}
-        anew = {
+        made_again = {
             key: value for key, value in json.loads(json.dumps(made)).items() if key != _EDITION
         }
-        require_same(own, anew, "the report")
+        require_same(own, made_again, "the report")
         left_out = said.get(LEFT_OUT, [REAL])
         require(left_out == [REAL], f"{REPORT_FILE} lists in {LEFT_OUT} what no report has")
         require(
@@ -144,10 +144,10 @@ class KeyedContents:
             name if EVERYTHING in parts else f"{name} ({', '.join(parts)})"
             for name, parts in unchecked.items()
         ]
-        told = f" Not checked: {and_list(said)}." if said else ""
+        sentence = f" Not checked: {and_list(said)}." if said else ""
         missing = [name for name in self._usual if not (folder / name).is_file()]
-        told += f" Not there: {and_list(missing)}." if missing else ""
-        return f"Each file follows from the views, whose own files are theirs to check.{told}"
+        sentence += f" Not there: {and_list(missing)}." if missing else ""
+        return f"Each file follows from the views, whose own files are theirs to check.{sentence}"
 
     def view_of(self, name: str) -> str | None:
         """Returns the view whose file ``name`` is, None for one beside the views."""
