@@ -43,8 +43,9 @@ class KeyedWord:
         if not self.tables:
             return dict.fromkeys(study.configs, self.said)
         rows, _ = keyed_rows(study, self.tables)
-        persons = next(iter(self.tables.values())).source
-        made_of = Path(persons.location) if Path(persons.location).is_file() else None
+        persons = self.tables.get(study.tables.parent.name) or next(iter(self.tables.values()))
+        path = Path(persons.source.location)
+        made_of = path if persons.read is None and path.is_file() else None
         return {
             name: replace(self.said, table=_of_persons(study, rows[name]), made_of=made_of)
             for name in study.configs
