@@ -13,10 +13,12 @@
 
     run = syncret.synthesize_tables({"patients": patients, "stays": stays}, "study.toml")   # tables with keys
     run.tables["stays"], run.sample(1000, where="stays.number > 2")
+    syncret.load_tables(run.save("tables.zip", tables={"patients": patients, "stays": stays}))
 
-``submit`` and ``preview`` are for a data owner that takes part in a study. ``load`` and ``audit`` read the files that a
-run has left. All functions do the same as the command `syncret`. The errors below say what is wrong, where, and what
-would be right. Nothing here reads from a terminal or writes to one, so all functions work in a notebook.
+``submit`` and ``preview`` are for a data owner that takes part in a study. ``load``, ``load_tables`` and ``audit`` read
+the files that a run has left. All functions do the same as the command `syncret`. The errors below say what is wrong,
+where, and what would be right. Nothing here reads from a terminal or writes to one, so all functions work in a
+notebook.
 
 ``synthesize`` and DataFrames need ``pip install 'syncret[server]'``; the rest does without.
 """
@@ -28,7 +30,7 @@ from parties.api.audit import AuditResult, audit
 from parties.api.config import Draft, draft, draft_from_schema
 from parties.api.demo import demo_table
 from parties.api.estimates import Estimates
-from parties.api.keyed import KeyedRun, draft_tables, synthesize_tables
+from parties.api.keyed import KeyedRun, draft_tables, load_tables, synthesize_tables
 from parties.api.owner import preview, submit
 from parties.api.plan import Plan, plan
 from parties.api.run import Report, Run, load, synthesize
@@ -81,6 +83,7 @@ __all__ = [
     "draft_tables",
     "load",
     "load_config",
+    "load_tables",
     "plan",
     "preview",
     "submit",

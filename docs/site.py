@@ -1,15 +1,15 @@
 """MkDocs' hooks: pages outside of docs/ that the guides link to become pages of the site, and every link is checked.
 
 In the repository `../protocols/README.md` is a file, on the site a page; other files (configurations, pictures of
-measurements) are copied as they are. Pages linked from those pages are included in turn.
+measurements) are copied as they are. Pages linked from those pages are included in turn; others are made from the code
+(`made_pages`).
 """
 
-import ast
 import posixpath
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
+from made_pages import PAGES  # MkDocs puts the folder of a hook on the path.
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -19,8 +19,6 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 _OUTSIDE = "repository"
 """Folder of the site that has all these pages, under their own paths."""
-_PACKAGES = ("parties", "protocols", "secagg", "mechanisms")
-_MODULES, _DECISIONS = "modules.md", "decisions.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -43,8 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 file = File.generated(config, name, abs_src_path=str(target))
             if files.get_file_from_path(name) is None:
                 files.append(file)
-    files.append(File.generated(config, _MODULES, content="\n".join(_modules_page())))
-    files.append(File.generated(config, _DECISIONS, content="\n".join(_decisions_page())))
+    for name, lines in PAGES.items():
+        files.append(File.generated(config, name, content="\n".join(lines())))
     return files
 
 
@@ -53,33 +51,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri.startswith(_OUTSIDE):
         return markdown
     return _rewritten(Path(config.docs_dir) / page.file.src_uri, markdown)
-
-
-def _modules_page() -> Iterator[str]:
-    """Lines of the page of all modules, each with the first sentence of its docstring."""
-    yield "# Modules"
-    for package in _PACKAGES:
-        for folder in sorted({path.parent for path in (_ROOT / package).rglob("*.py")}):
-            name = folder.relative_to(_ROOT).as_posix()
-            yield f"\n## {name}\n\n{_summary(folder / '__init__.py')}\n\n| module | |\n| --- | --- |"
-            for path in sorted(folder.glob("*.py")):
-                if path.stem != "__init__":
-                    yield f"| `{path.stem}` | {_summary(path)} |"
-
-
-def _decisions_page() -> Iterator[str]:
-    """Lines of the page of all decisions: the titles of the records in docs/decisions, by number."""
-    yield "# Decisions\n\nEach record says what had to be answered, what was chosen, and what else was possible.\n"
-    for path in sorted((_ROOT / "docs" / "decisions").glob("*.md")):
-        title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
-        yield f"- [{title}](decisions/{path.name})"
-
-
-def _summary(path: Path) -> str:
-    """The first paragraph of a module's docstring, in one line of a table."""
-    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    line = " ".join(text.split("\n\n")[0].split())
-    return line.replace("``", "`").replace("|", "\\|").replace("<", "&lt;")
 
 
 def _inside(path: Path) -> bool:

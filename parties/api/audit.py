@@ -115,14 +115,16 @@ def audit(
         optional_path("config", config),
     )
     path = check_path("run", run)
-    if is_keyed_run(path):
-        if folder is not None:
-            raise ValueError("certificates are of one view; give the run of a view, in views/")
-        require_server_packages("an audit of tables with keys")
-        from parties.audit.keyed import audit_keyed
-
-        return KeyedAuditResult(audit_keyed(path, agreed=agreed))
     with unpacked_run(path) as unpacked:
+        if is_keyed_run(unpacked.folder):
+            if folder is not None:
+                raise ValueError("certificates are of one view; give the run of a view, in views/")
+            require_server_packages("an audit of tables with keys")
+            from parties.audit.keyed import audit_keyed
+
+            return KeyedAuditResult(
+                audit_keyed(unpacked.folder, agreed=agreed, left_out=unpacked.left_out)
+            )
         found = audit_folder(
             unpacked.folder,
             left_out=unpacked.left_out,

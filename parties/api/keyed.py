@@ -19,10 +19,22 @@ from mechanisms.reading import read_recognised
 from parties.api.arguments import check_path, check_text, check_whole, seed_of, type_name
 from parties.api.config import TableLike, table_of
 from parties.api.errors import in_terms_of_python
-from parties.api.run import FLAIM, Run, load, prepare, progress_to, run_anywhere
+from parties.api.run import (
+    FLAIM,
+    Pack,
+    Run,
+    load,
+    logger,
+    prepare,
+    progress_to,
+    run_anywhere,
+    save_run,
+)
+from parties.audit.bundle import unpacked_run
 from parties.foundation.process import require_server_packages
 from parties.foundation.untrusted_text import parse_json
 from parties.local.partition import PARTITIONS
+from parties.local.publication import PublishersWord
 from parties.local.request import METHODS
 from parties.methods.keyed_draft import keyed_draft_text
 from parties.methods.keyed_study import load_keyed_study
@@ -36,10 +48,15 @@ if TYPE_CHECKING:
 
 
 class KeyedRun:
-    """A finished run of tables with keys in ``folder``."""
+    """A finished run of tables with keys in ``folder``.
+
+    That is a temporary folder of a bundle, and of a run without a folder of its own: it is removed with the last
+    reference to the run.
+    """
 
     def __init__(self, folder: KeyedFolder) -> None:
         self._folder = folder
+        self._account: str | None = None
 
     def __repr__(self) -> str:
         return f"KeyedRun({', '.join(self._folder.study.tables.names)})"
@@ -48,6 +65,11 @@ class KeyedRun:
     def folder(self) -> Path:
         """Folder of the run."""
         return self._folder.path
+
+    @property
+    def account(self) -> str | None:
+        """Sentence on what the last ``save`` of a bundle has charged, to whom and with what limit; None before."""
+        return self._account
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -76,6 +98,52 @@ class KeyedRun:
         return {name: load(self._folder.view(name)) for name in self._folder.study.configs}
 
     @in_terms_of_python
+    def save(
+        self,
+        path: str | Path,
+        *,
+        overwrite: bool = False,
+        tables: Mapping[str, TableLike] | None = None,
+        population: str | None = None,
+        new_population: str | None = None,
+        uncharged: str | None = None,
+        not_private: bool = False,
+        budget: str | Path | None = None,
+    ) -> Path:
+        """Saves the run, to be loaded again by ``load_tables``; returns the path.
+
+        A name that ends in .zip is a bundle, as of `syncret bundle`: public files alone. All of its views are charged
+        to the budget of the people in the run's tables, or none: to those in ``tables``, by name, or by a word as
+        ``Run.save`` has it. Any other name is a copy of the run's folder, as it is, for this machine. Raises as
+        ``Run.save``.
+        """
+        return save_run(
+            self.folder,
+            path,
+            self._pack(tables),
+            overwrite=overwrite,
+            population=population,
+            new_population=new_population,
+            uncharged=uncharged,
+            not_private=not_private,
+            budget=budget,
+        )
+
+    def _pack(self, tables: Mapping[str, TableLike] | None) -> Pack:
+        given = {} if tables is None else _given(tables)
+        read = {name: table_of(each, name=name, ignore_extra=True) for name, each in given.items()}
+
+        def pack(out: Path, said: PublishersWord, *, overwrite: bool) -> None:
+            require_server_packages("a bundle of tables with keys")
+            from parties.audit.keyed_bundle import KeyedWord, pack_keyed
+
+            word = KeyedWord(read, said)
+            self._account = pack_keyed(self.folder, out, word=word, overwrite=overwrite).entered
+            logger.info("%s: %s", out, self._account)
+
+        return pack
+
+    @in_terms_of_python
     def sample(
         self, persons: int, *, where: str | None = None, seed: int | None = None
     ) -> dict[str, pd.DataFrame]:
@@ -94,6 +162,27 @@ class KeyedRun:
         wanted = PersonsWanted(persons, where, seed_of(seed, None))
         drawn = keyed_frames(self._folder.study.tables, self._folder.draw(wanted))
         return {name: typed_table(domain, frame) for name, domain, frame in drawn}
+
+
+@in_terms_of_python
+def load_tables(run: str | Path) -> KeyedRun:
+    """Loads a finished run of tables with keys: its folder, or its bundle.
+
+    Raises StoreError if there is no such run, ConfigError for a configuration of other tables, TypeError for no path.
+    """
+    require_server_packages("load_tables")
+    from parties.local.keyed import KeyedFolder
+
+    location = check_path("run", run)
+    opened = contextlib.ExitStack()
+    folder = opened.enter_context(unpacked_run(location)).folder
+    with contextlib.ExitStack() as failing:
+        failing.push(opened)
+        found = KeyedRun(KeyedFolder.of(folder, named=location))
+        failing.pop_all()
+    # Unpacked files stay as long as the run is referenced.
+    weakref.finalize(found, opened.close)
+    return found
 
 
 @in_terms_of_python

@@ -18,10 +18,10 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mechanisms.errors import DataError
 from mechanisms.model import Model
@@ -49,6 +49,7 @@ from parties.foundation.process import require_server_packages
 from parties.foundation.untrusted_text import parse_json
 from parties.local.flaim import FLAIM_TRIAL_OVERRIDES, flaim_request, open_flaim_folder, run_flaim
 from parties.local.folder import RunFolder
+from parties.local.keyed_run import is_keyed_run
 from parties.local.methods import open_method_folder, run_method, trial_from_tables
 from parties.local.partition import PARTITIONS
 from parties.local.publication import PublishersWord
@@ -283,33 +284,24 @@ class Run:
         it is, for this machine. Raises StoreError, ConfigError (for a bundle of a local run
         without any of these), TypeError, BudgetExceeded.
         """
-        out = check_path("path", path)
-        check_flag("overwrite", overwrite)
-        check_flag("not_private", not_private)
-        if out.suffix == ".zip":
-            for name, word in (
-                ("population", population),
-                ("new_population", new_population),
-                ("uncharged", uncharged),
-            ):
-                if word is not None:
-                    check_text(name, word, what=_WORDS[name])
-            said = PublishersWord(
-                None if data is None else table_of(data, name="data", ignore_extra=True),
-                owners_word(population, new_population),
-                uncharged,
-                not_private,
-                None,
-                None if budget is None else check_path("budget", budget),
-            )
-            self._account = pack_run(self.folder, out, overwrite=overwrite, said=said).entered
+        table = None if data is None else table_of(data, name="data", ignore_extra=True)
+
+        def pack(out: Path, said: PublishersWord, *, overwrite: bool) -> None:
+            word = replace(said, table=table)
+            self._account = pack_run(self.folder, out, overwrite=overwrite, said=word).entered
             logger.info("%s: %s", out, self._account)
-        else:
-            if out.exists():
-                raise StoreError(out, "is there already; expected a new name")
-            with disk_errors(out, "written"):
-                shutil.copytree(self.folder, out)
-        return out
+
+        return save_run(
+            self.folder,
+            path,
+            pack,
+            overwrite=overwrite,
+            population=population,
+            new_population=new_population,
+            uncharged=uncharged,
+            not_private=not_private,
+            budget=budget,
+        )
 
     @property
     def metadata(self) -> dict[str, object]:
@@ -437,6 +429,54 @@ class Run:
             ) from error
 
 
+class Pack(Protocol):
+    """Function that makes a bundle at ``out``, charged by what its maker has ``said``."""
+
+    def __call__(self, out: Path, said: PublishersWord, *, overwrite: bool) -> None:
+        """Makes it."""
+
+
+def save_run(
+    folder: Path,
+    path: str | Path,
+    pack: Pack,
+    *,
+    overwrite: bool,
+    population: str | None,
+    new_population: str | None,
+    uncharged: str | None,
+    not_private: bool,
+    budget: str | Path | None,
+) -> Path:
+    """Saves the run in ``folder``: a bundle by ``pack`` if the name ends in .zip, else a copy. Returns the path."""
+    out = check_path("path", path)
+    check_flag("overwrite", overwrite)
+    check_flag("not_private", not_private)
+    if out.suffix == ".zip":
+        for name, word in (
+            ("population", population),
+            ("new_population", new_population),
+            ("uncharged", uncharged),
+        ):
+            if word is not None:
+                check_text(name, word, what=_WORDS[name])
+        said = PublishersWord(
+            None,
+            owners_word(population, new_population),
+            uncharged,
+            not_private,
+            None,
+            None if budget is None else check_path("budget", budget),
+        )
+        pack(out, said, overwrite=overwrite)
+        return out
+    if out.exists():
+        raise StoreError(out, "is there already; expected a new name")
+    with disk_errors(out, "written"):
+        shutil.copytree(folder, out)
+    return out
+
+
 @in_terms_of_python
 def load(run: str | Path) -> Run:
     """Loads a finished run of any method: its folder, the folder of server 0 or of FLAIM's server, or a bundle.
@@ -448,6 +488,11 @@ def load(run: str | Path) -> Run:
     folder = opened.enter_context(unpacked_run(location)).folder
     with contextlib.ExitStack() as failing:
         failing.push(opened)
+        if is_keyed_run(folder):
+            raise StoreError(
+                location,
+                "is a run of tables with keys; expected syncret.load_tables, or the run of a view, in views/",
+            )
         found = Run(folder, load_model(folder, named=location))
         failing.pop_all()
     # Unpacked files stay as long as the run is referenced.

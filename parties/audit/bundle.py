@@ -7,7 +7,9 @@ trusted: all members are plain files with plain names; only members in the place
 twice, and no more than MAX_BYTES bytes and MAX_FILES files, counted while unpacking. A zip file has its members one
 behind the other and nothing between them, so that every program reads the same of it. All files in a bundle are public;
 keys are never put into one. Results of a run between silos have no fixed names: they are the files at the top that
-report.json lists, and an audit holds them against the digests that the server recorded.
+report.json lists, and an audit holds them against the digests that the server recorded. An archive of tables with keys
+has study.toml, report, documents and the tables that it names at the top, and views/NAME/ with the files of a run for
+each of these tables.
 """
 
 import contextlib
@@ -20,14 +22,16 @@ import tempfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from parties.config import START_FOLDER
 from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import parse_json
+from parties.foundation.untrusted_text import parse_json, parse_toml
+from parties.local.keyed_run import STUDY_FILE, VIEWS
 from parties.session.result_digests import MODEL_FOLDER, TABLE_FILE
 from parties.storage.files import atomic_replacement, disk_errors
 
@@ -193,7 +197,10 @@ def unpacked_run(path: Path) -> Iterator[UnpackedRun]:
         folder = Path(name)
         try:
             with _members(path) as members:
-                left_out = _extract(path, members, folder)
+                root = _keyed_root(path, (each.name for each in islice(members, MAX_FILES)))
+            layout = _Layout() if root is None else _KeyedLayout(root)
+            with _members(path) as members:
+                left_out = _extract(path, members, folder, layout=layout)
         except _DAMAGES as error:
             raise StoreError(
                 path, f"cannot be unpacked: {type(error).__name__}; expected a whole archive"
@@ -301,12 +308,99 @@ def _in_tar(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> ArchiveMember:
     return ArchiveMember(entry.name, entry.isreg() and not entry.issparse(), opened)
 
 
-def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> tuple[str, ...]:
+@dataclass(slots=True)
+class _Layout:
+    """Places in a run's folder for the files of an archive, which may have all of them in one folder, its ``root``.
+
+    ``loose`` are files at the top in none of the known places.
+    """
+
+    root: tuple[str, ...] | None = None
+    loose: list[str] = field(default_factory=list)
+
+    def of(self, path: Path, parts: tuple[str, ...]) -> PurePosixPath | None:
+        """Returns the place of a file, None for one that is not unpacked. Raises StoreError for a second run."""
+        target = _target_path(parts)
+        if target is None:
+            if len(parts) > 1:
+                return None
+            self.loose.append(parts[0])
+            return PurePosixPath(parts[0])
+        above = parts[: len(parts) - len(target.parts)]
+        if self.root not in (None, above):
+            raise StoreError(path, "holds several runs; expected an archive of one")
+        self.root = above
+        return target
+
+    def unread(self, path: Path, folder: Path) -> list[PurePosixPath]:
+        """Returns the unpacked files that no audit reads after all. Raises StoreError."""
+        kept = () if self.root else _listed_results(folder)
+        return [PurePosixPath(name) for name in self.loose if name not in kept]
+
+
+@dataclass(slots=True)
+class _KeyedLayout(_Layout):
+    """Places in the folder of a run of tables with keys, in the folder ``root`` of the archive.
+
+    ``loose`` are files at the top, and ``within`` those of views; study.toml says which of them belong to the run.
+    """
+
+    within: list[PurePosixPath] = field(default_factory=list)
+
+    def of(self, path: Path, parts: tuple[str, ...]) -> PurePosixPath | None:
+        """Returns the place of a file, None for one that is not unpacked."""
+        root = self.root or ()
+        inner = parts[len(root) :]
+        if parts[: len(root)] != root:
+            return None
+        if len(inner) == 1:
+            self.loose.append(inner[0])
+            return PurePosixPath(inner[0])
+        rest = inner[2:]
+        if inner[0] != VIEWS or not rest or _target_path(rest) != PurePosixPath(*rest):
+            return None
+        self.within.append(PurePosixPath(*inner))
+        return self.within[-1]
+
+    def unread(self, path: Path, folder: Path) -> list[PurePosixPath]:
+        """Returns the unpacked files that are neither a table of the study nor in the run of one. Raises StoreError."""
+        names = _tables_of(path, folder)
+        usual = {STUDY_FILE, REPORT_FILE, PAGE_FILE, CARD, TERMS, PACKAGE}
+        kept = usual | {f"{name}.csv" for name in names}
+        found = [PurePosixPath(name) for name in self.loose if name not in kept]
+        return found + [path for path in self.within if path.parts[1] not in names]
+
+
+def _keyed_root(path: Path, names: Iterable[str]) -> tuple[str, ...] | None:
+    """Returns the folder in an archive that has a run of tables with keys, None if there is none. Raises StoreError."""
+    found = [tuple(name.removeprefix("./").split("/")) for name in names]
+    studies = {parts[:-1] for parts in found if len(parts) <= 2 and parts[-1] == STUDY_FILE}
+    views = {parts[:i] for parts in found for i in (0, 1) if parts[i:-1][:1] == (VIEWS,)}
+    roots = sorted(studies & views)
+    if len(roots) > 1:
+        raise StoreError(path, "holds several runs; expected an archive of one")
+    return roots[0] if roots else None
+
+
+def _tables_of(path: Path, folder: Path) -> set[str]:
+    """Returns the names of the tables in the study of an unpacked run. Raises StoreError."""
+    try:
+        tables = parse_toml((folder / STUDY_FILE).read_text(encoding="utf-8"))["table"]
+        if isinstance(tables, list):
+            return {str(table["name"]) for table in tables}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass
+    raise StoreError(
+        path, f"has a {STUDY_FILE} that names no tables with keys; expected the run's configuration"
+    )
+
+
+def _extract(
+    path: Path, members: Iterator[ArchiveMember], folder: Path, *, layout: _Layout
+) -> tuple[str, ...]:
     """Writes the members that an audit reads into a folder, and returns the names of all others."""
     left, seen = MAX_BYTES, set[str]()
     others: list[tuple[str, ...]] = []
-    root: PurePosixPath | None = None
-    loose = list[str]()
     for number, member in enumerate(members):
         if number >= MAX_FILES:
             raise StoreError(
@@ -318,32 +412,19 @@ def _extract(path: Path, members: Iterator[ArchiveMember], folder: Path) -> tupl
         if name in seen:
             raise StoreError(path, f"has {'/'.join(parts)[:60]!r} twice")
         seen.add(name)
-        target_parts = _target_path(parts)
-        if target_parts is None and len(parts) == 1:
-            left -= _copy(path, member, folder / parts[0], left)
-            loose.append(parts[0])
-            continue
-        if target_parts is None:
+        target = layout.of(path, parts)
+        if target is None:
             others.append(parts)
             continue
-        above = PurePosixPath(*parts[: len(parts) - len(target_parts.parts)])
-        if root not in (None, above):
-            raise StoreError(path, "holds several runs; expected an archive of one")
-        root = above
-        target = folder / target_parts
         with disk_errors(folder):
-            target.parent.mkdir(exist_ok=True)
-        left -= _copy(path, member, target, left)
-    within = () if root is None else root.parts
-    kept = () if within else _listed_results(folder)
-    for name in loose:
-        if name not in kept:
-            (folder / name).unlink()
-            others.append((name,))
-    return tuple(
-        "/".join(parts[len(within) :] if parts[: len(within)] == within else parts)
-        for parts in others
-    )
+            (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        left -= _copy(path, member, folder / target, left)
+    within = layout.root or ()
+    unread = layout.unread(path, folder)
+    for target in unread:
+        (folder / target).unlink()
+    outside = ("/".join(p[len(within) :] if p[: len(within)] == within else p) for p in others)
+    return (*outside, *map(str, unread))
 
 
 def _listed_results(folder: Path) -> Sequence[object]:

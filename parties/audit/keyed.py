@@ -1,27 +1,22 @@
 """The audit of a run of tables with keys: that of every view, and what only all of them together show.
 
 Views are runs of their own (`parties.methods.keyed_study`), audited as any. Beside that: the views are those of the
-study's tables, a person pays no more for all of them than the study says, and the tables are those that their models
-draw. All values here are public.
+study's tables, a person pays no more for all of them than the study says, the tables are those that their models draw,
+and report, page and a bundle's documents follow from these. A file in no list fails. All values here are public.
 """
 
 import contextlib
-import filecmp
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mechanisms.keyed.conditions import PersonsWanted
-from parties.audit.findings import FAIL, Check, NotApplicable, make_check, require, skipped_check
+from parties.audit.checks.keyed_contents import KeyedContents
+from parties.audit.findings import FAIL, Check, make_check, require, skipped_check
 from parties.audit.runner import Audit, audit_folder
 from parties.config import Config
-from parties.foundation.errors import StoreError
-from parties.foundation.untrusted_text import parse_json
-from parties.local.keyed import KeyedFolder, write_tables
-from parties.local.keyed_run import REPORT
+from parties.local.keyed import KeyedFolder
 from parties.methods.keyed_study import KeyedStudy, load_keyed_study, person_epsilon
-from parties.session.model_files import MOST_ROWS
 
 _UNREADABLE = "the audit of every view"
 _ROUNDING = 1 + 1e-9
@@ -59,19 +54,30 @@ class KeyedAudit:
         }
 
 
-def audit_keyed(path: Path, *, agreed: Path | None = None, independent: bool = False) -> KeyedAudit:
+def audit_keyed(
+    path: Path,
+    *,
+    agreed: Path | None = None,
+    left_out: Sequence[str] = (),
+    independent: bool = False,
+) -> KeyedAudit:
     """Makes every check on the run of tables with keys in the folder ``path``.
 
-    ``agreed`` is the study's configuration as the auditor knows it; otherwise it is the folder's. With ``independent``
-    packages of others check each view, too. Raises StoreError for a view without transcripts, ConfigError.
+    ``agreed`` is the study's configuration as the auditor knows it; otherwise it is the folder's. ``left_out`` are
+    names of an archive's files that were not unpacked into it. With ``independent`` packages of others check each view,
+    too. Raises StoreError for a view without transcripts, ConfigError.
     """
     folder = KeyedFolder.of(path)
     study = folder.study if agreed is None else load_keyed_study(agreed)
+    whole = KeyedContents(folder, study, left_out)
     views = dict[str, Audit]()
     with _agreed_views(study if agreed is not None else None) as files:
         for name in study.configs:
             views[name] = audit_folder(
-                folder.view(name), agreed=files.get(name), independent=independent
+                folder.view(name),
+                agreed=files.get(name),
+                left_out=whole.left_out_of(name),
+                independent=independent,
             )
     found = {name: audit.config for name, audit in views.items() if audit.config is not None}
 
@@ -83,7 +89,9 @@ def audit_keyed(path: Path, *, agreed: Path | None = None, independent: bool = F
     checks = (
         made("views", lambda: _views(study, found)),
         made("budget", lambda: _budget(study, found)),
-        make_check("tables", lambda: _tables(KeyedFolder(path, study))),
+        make_check("tables", whole.check_tables),
+        make_check("report", whole.check_report),
+        make_check("contents", whole.check_files),
     )
     return KeyedAudit(views, checks)
 
@@ -129,34 +137,3 @@ def _budget(study: KeyedStudy, found: Mapping[str, Config]) -> str:
         f"All views together cost a person at most epsilon {spent:.4g} at delta {study.delta:g}, as the study has it: "
         f"{study.epsilon:g}."
     )
-
-
-def _tables(folder: KeyedFolder) -> str:
-    """Draws the tables again from the models, and compares them to the byte."""
-    document = _report(folder.path)
-    persons, seed = document.get("persons"), document.get("seed")
-    if not isinstance(persons, int) or not isinstance(seed, int):
-        raise NotApplicable("report.json does not say with which seed the tables were drawn.")
-    require(0 < persons <= MOST_ROWS, f"report.json says {persons} persons")
-    names = folder.study.tables.names
-    with tempfile.TemporaryDirectory(prefix="syncret-audit-") as again:
-        write_tables(
-            Path(again), folder.study.tables, folder.draw(PersonsWanted(persons, seed=seed))
-        )
-        for name in names:
-            own = folder.path / f"{name}.csv"
-            require(own.is_file(), f"{own.name} is not there")
-            require(
-                filecmp.cmp(own, Path(again) / own.name, shallow=False),
-                f"{own.name} is not what the models of the views draw",
-            )
-    files = ", ".join(f"{name}.csv" for name in names)
-    return f"{files}: drawn again from the models of the views, they are the same to the byte."
-
-
-def _report(path: Path) -> Mapping[str, object]:
-    try:
-        found = parse_json((path / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(path / REPORT, f"cannot be read: {error}") from error
-    return found if isinstance(found, dict) else {}

@@ -40,6 +40,17 @@ class PackedRun(NamedTuple):
     entered: str
 
 
+class PreparedBundle(NamedTuple):
+    """Everything that a bundle of a run is made of: ``files`` and ``texts`` by name, texts in the place of files.
+
+    ``publication`` is what has to be charged before it leaves this machine, None if nothing has to be.
+    """
+
+    files: Mapping[str, Path]
+    texts: Mapping[str, bytes]
+    publication: LocalPublication | None
+
+
 def pack_run(
     run: Path,
     out: Path,
@@ -67,9 +78,34 @@ def pack_run(
     one machine needs, and with one that another run does not need; StoreError if something is missing, ``out`` exists
     (unless ``overwrite``) or nobody can tell who pays; BudgetExceeded.
     """
+    check_bundle_path(out, overwrite=overwrite)
+    files, texts, publication = prepare_bundle(
+        run,
+        config=config,
+        terms=terms,
+        certificates=certificates,
+        real_figures=real_figures,
+        said=said,
+        fetched=fetched,
+    )
+    # The charge comes before anything can leave the machine.
+    entered = "" if publication is None else publication.enter()
+    return PackedRun(write_bundle(files, out, documents=texts, overwrite=overwrite), entered)
+
+
+def prepare_bundle(
+    run: Path,
+    *,
+    config: Path | None = None,
+    terms: Path | None = None,
+    certificates: Path | None = None,
+    real_figures: bool = False,
+    said: PublishersWord | None = None,
+    fetched: bool = False,
+) -> PreparedBundle:
+    """Returns what ``pack_run`` writes, and charges nothing. Arguments and errors are those of ``pack_run``."""
     loaded = load_config(config or _config_of(run))
     report = read_document(run / _REPORT, "report")
-    check_bundle_path(out, overwrite=overwrite)
     files = public_files(run, certificates=certificates, one_server=_has_one_server(loaded))
     publication = None
     if not fetched:
@@ -83,7 +119,7 @@ def pack_run(
             )
         files |= _results_of_silos(run, report)
         texts = _texts_of_silos(run, loaded, report or {}, real_figures=real_figures)
-        return _written(files, texts, out, overwrite=overwrite, publication=publication)
+        return PreparedBundle(files, texts, publication)
     published = {}
     if report and not real_figures:
         published = dict(_public_report(loaded, run, report))
@@ -94,8 +130,16 @@ def pack_run(
         # A page that cannot be drawn here shows the real table.
         files.pop(_PAGE, None)
     released = measured_config(loaded, run).domain
-    made = documents(loaded, report, terms=_terms(terms, loaded), domain=released)
+    made = documents(loaded, report, terms=terms_text(terms, loaded), domain=released)
     texts = published | made | _public_config(run, loaded)
+    texts[PACKAGE] = datapackage(loaded, report, bundled_files(run, files, texts))
+    return PreparedBundle(files, texts, publication)
+
+
+def bundled_files(
+    run: Path, files: Mapping[str, Path], texts: Mapping[str, bytes]
+) -> list[BundledFile]:
+    """Returns sizes and digests of ``texts``, and of the ``files`` of a run without one. Raises StoreError."""
     packed = [
         BundledFile(name, len(text), hashlib.sha256(text).hexdigest())
         for name, text in texts.items()
@@ -106,22 +150,7 @@ def pack_run(
             for name, path in files.items()
             if name not in texts
         ]
-    texts[PACKAGE] = datapackage(loaded, report, packed)
-    return _written(files, texts, out, overwrite=overwrite, publication=publication)
-
-
-def _written(
-    files: Mapping[str, Path],
-    texts: Mapping[str, bytes],
-    out: Path,
-    *,
-    overwrite: bool,
-    publication: LocalPublication | None,
-) -> PackedRun:
-    """Charges the publication and writes the bundle."""
-    # The charge comes before anything can leave the machine.
-    entered = "" if publication is None else publication.enter()
-    return PackedRun(write_bundle(files, out, documents=texts, overwrite=overwrite), entered)
+    return packed
 
 
 def _public_config(run: Path, config: Config) -> dict[str, bytes]:
@@ -216,8 +245,7 @@ def _config_of(run: Path) -> Path:
     if not (run / _CONFIG).is_file():
         raise StoreError(
             run,
-            f"has no {_CONFIG}; expected a run's folder, or the study's file with --config; of tables with keys the "
-            "folder of each view, in views/",
+            f"has no {_CONFIG}; expected a run's folder, or the study's file with --config",
         )
     return run / _CONFIG
 
@@ -226,7 +254,7 @@ def _has_one_server(config: Config) -> bool:
     return config.federation is not None and not config.parties
 
 
-def _terms(path: Path | None, config: Config) -> str | None:
+def terms_text(path: Path | None, config: Config) -> str | None:
     """Returns the terms in a file. Raises StoreError, and ConfigError if the configuration has terms already."""
     if path is None:
         return None

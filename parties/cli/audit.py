@@ -19,6 +19,7 @@ from parties.foundation.untrusted_text import printable
 from parties.storage.files import write_atomic
 
 if TYPE_CHECKING:
+    from parties.audit.bundle import UnpackedRun
     from parties.audit.runner import Audit
 
 _PATH = click.Path(path_type=Path)
@@ -75,8 +76,8 @@ def audit(
     nothing of it secret, or a bundle (syncret bundle) or other archive of one, .zip or .tar.gz. --replay alone judges
     one server's recording against the transcript in its own folder. The exit status is 0 only if every check passes.
 
-    Of a run of tables with keys every view is audited, with a page in its own folder, and the budget of a person over
-    all of them; the tables are drawn again and compared.
+    Of a run of tables with keys every view is audited, with a page in its own folder or, of a bundle, beside it, and
+    the budget of a person over all of them; the tables are drawn again and compared, and their report is made anew.
     """
     # Local import: the checks take a second to import, and no other command needs them.
     from parties.audit.bundle import unpacked_run
@@ -84,28 +85,28 @@ def audit(
     from parties.audit.runner import audit_folder
     from parties.local.keyed_run import VIEWS, is_keyed_run
 
-    if run is not None and is_keyed_run(run):
-        if certificates or replays or html:
-            raise click.UsageError(
-                "--certificates, --replay and --html are for one run; of tables with keys give the run of a view, such "
-                f"as {run / VIEWS}/NAME"
-            )
-        _audit_keyed(run, agreed, independent=independent, as_json=as_json)
-        return
     if run is None and not replays:
         raise click.UsageError("give a run, a recording with --replay, or both")
     if run is None and independent:
         raise click.UsageError("--independent is for a run; give one")
     if run is None and agreed is not None:
         raise click.UsageError("--config is for a run; give one")
-    if agreed is not None:
-        # A wrong path is an error of the call, not of the run.
-        load_config(agreed)
     for folder in replays:
         if not folder.is_dir():
             raise StoreError(folder, "is not a folder; expected a server's")
     page = html or (None if run is None else _page_of(run))
     with contextlib.nullcontext() if run is None else unpacked_run(run) as unpacked:
+        if run is not None and unpacked is not None and is_keyed_run(unpacked.folder):
+            if certificates or replays or html:
+                raise click.UsageError(
+                    "--certificates, --replay and --html are for one run; of tables with keys give the run of a view, "
+                    f"such as {run / VIEWS}/NAME"
+                )
+            _audit_keyed(run, unpacked, agreed, independent=independent, as_json=as_json)
+            return
+        if agreed is not None:
+            # A wrong path is an error of the call, not of the run.
+            load_config(agreed)
         findings = audit_folder(
             None if unpacked is None else unpacked.folder,
             certificates=certificates,
@@ -128,21 +129,34 @@ def audit(
         )
 
 
-def _audit_keyed(run: Path, agreed: Path | None, *, independent: bool, as_json: bool) -> None:
+def _audit_keyed(
+    run: Path,
+    unpacked: "UnpackedRun",
+    agreed: Path | None,
+    *,
+    independent: bool,
+    as_json: bool,
+) -> None:
     require_server_packages("syncret audit of tables with keys")
     from parties.audit.html import render_audit
     from parties.audit.keyed import audit_keyed
     from parties.local.keyed_run import VIEWS
 
-    found = audit_keyed(run, agreed=agreed, independent=independent)
+    found = audit_keyed(
+        unpacked.folder, agreed=agreed, left_out=unpacked.left_out, independent=independent
+    )
+    pages = {
+        name: run / VIEWS / name / "audit.html" if run.is_dir() else _page_of(run, name)
+        for name in found.views
+    }
     for name, view in found.views.items():
-        write_atomic(run / VIEWS / name / "audit.html", render_audit(view))
+        write_atomic(pages[name], render_audit(view))
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
         for name, view in found.views.items():
             click.echo(f"{printable(name)}: {textwrap.fill(printable(view.headline), 110)}")
-            click.echo(f"{run / VIEWS / name / 'audit.html'}\n")
+            click.echo(f"{pages[name]}\n")
         click.echo("All views together")
         _print_checks(found.checks)
     if not found.ok:
@@ -151,13 +165,13 @@ def _audit_keyed(run: Path, agreed: Path | None, *, independent: bool, as_json: 
         )
 
 
-def _page_of(run: Path) -> Path:
+def _page_of(run: Path, view: str = "") -> Path:
     if run.is_dir():
         return run / "audit.html"
     name = run.name
     for suffix in (".zip", ".tar.gz", ".tgz", ".tar"):
         name = name.removesuffix(suffix)
-    return run.with_name(f"{name}.audit.html")
+    return run.with_name(f"{name}.{view}.audit.html" if view else f"{name}.audit.html")
 
 
 def _print(findings: "Audit", page: Path | None) -> None:

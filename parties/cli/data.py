@@ -22,7 +22,13 @@ from mechanisms.provenance import TABLE
 from mechanisms.reading import read_recognised, read_text
 from mechanisms.source import TableSource
 from parties.cli.keyed import tables as keyed_tables
-from parties.cli.options import TablesWithKeys, plain_option, population_options, table_options
+from parties.cli.options import (
+    NamedPath,
+    TablesWithKeys,
+    plain_option,
+    population_options,
+    table_options,
+)
 from parties.cli.runtime import common_options
 from parties.foundation.errors import StoreError
 from parties.foundation.process import require_server_packages
@@ -348,8 +354,9 @@ def sample(
     RUN is the folder of a run of DistAIM, central AIM or FLAIM, that of server 0 or of FLAIM's server, or a bundle.
     What is drawn follows from what was released already: it costs no further privacy, however many rows there are.
 
-    Of a run of tables with keys -n is the number of persons, and --out a folder: whole persons are drawn. Conditions
-    name columns by table, as in "patients.age >= 65 and stays.ward = surgery", which holds for one of the stays.
+    Of a run of tables with keys, or its bundle, -n is the number of persons, and --out a folder: whole persons are
+    drawn. Conditions name columns by table, as in "patients.age >= 65 and stays.ward = surgery", which holds for one of
+    the stays.
 
     With --where, --balance or --like the rows are drawn from the model given the condition, exactly. The share of the
     people that satisfy it is told: weights, where rows of several conditions are joined.
@@ -358,13 +365,25 @@ def sample(
     from parties.cli.keyed import sample_keyed
 
     require_server_packages("syncret data sample")
+    from parties.local.keyed import KeyedFolder
     from parties.local.keyed_run import is_keyed_run
 
-    if is_keyed_run(run):
-        if balance is not None or like is not None or all_columns or plain:
-            raise click.UsageError("--balance, --like, --all-columns and --plain are for one table")
-        sample_keyed(run, rows, out, where=where, seed=seed, overwrite=overwrite, as_json=as_json)
-        return
+    with unpacked_run(run) as unpacked:
+        if is_keyed_run(unpacked.folder):
+            if balance is not None or like is not None or all_columns or plain:
+                raise click.UsageError(
+                    "--balance, --like, --all-columns and --plain are for one table"
+                )
+            sample_keyed(
+                KeyedFolder.of(unpacked.folder, named=run),
+                rows,
+                out,
+                where=where,
+                seed=seed,
+                overwrite=overwrite,
+                as_json=as_json,
+            )
+            return
     from parties.report.knowledge import condition_share, share_text
     from parties.session.model_files import (
         MOST_ROWS,
@@ -435,20 +454,21 @@ def estimate(run: Path, question: str, as_json: bool) -> None:
     from parties.audit.bundle import unpacked_run
 
     require_server_packages("syncret data estimate")
-    from parties.local.keyed import KeyedFolder
-    from parties.local.keyed_run import is_keyed_run
-
-    if is_keyed_run(run):
-        run = KeyedFolder.of(run).of_persons
     from mechanisms.estimates import estimates
     from mechanisms.question import parse_question
+    from parties.local.keyed import KeyedFolder
+    from parties.local.keyed_run import is_keyed_run
     from parties.report.knowledge import run_knowledge
     from parties.session.model_files import load_model
 
     asked = parse_question(question)
     with unpacked_run(run) as unpacked:
-        model = load_model(unpacked.folder, named=run)
-        knowledge = run_knowledge(unpacked.folder, named=run)
+        folder = unpacked.folder
+        if is_keyed_run(folder):
+            folder = KeyedFolder.of(folder).of_persons
+            run = run / folder.relative_to(unpacked.folder)
+        model = load_model(folder, named=run)
+        knowledge = run_knowledge(folder, named=run)
     answers = estimates(model, knowledge, asked)
     if as_json:
         answered = [answer.to_dict() for answer in answers]
@@ -528,6 +548,14 @@ def evaluate(run: Path, table: Table, as_json: bool) -> None:
     metavar="TABLE",
     help="The table of a run on one machine, whose people are recognised by their rows: their budget pays.",
 )
+@click.option(
+    "--table",
+    "tables",
+    type=NamedPath("patients=patients.csv"),
+    metavar="NAME=TABLE",
+    multiple=True,
+    help="Instead, the tables with keys of a run on one machine; once for each.",
+)
 @population_options
 @click.option(
     "--uncharged",
@@ -546,6 +574,7 @@ def bundle(
     real_figures: bool,
     overwrite: bool,
     location: str | None,
+    tables: tuple[tuple[str, str], ...],
     population: str | None,
     new_population: str | None,
     by: str | None,
@@ -566,33 +595,57 @@ def bundle(
     What leaves this machine of a run on one machine is a release like any other, and is charged to the budget of the
     people in its table, once: give --data, the table of the run, --population or --new-population; or --uncharged with
     the reason.
+
+    A bundle of a run of tables with keys has all of it, each view with what its own bundle would have: the tables, with
+    a data package in which keys lead from one to the other. Give --table for each of them in place of --data; all views
+    are charged, or none.
     """
     from parties.audit.packing import pack_run
-    from parties.local.keyed_run import VIEWS, is_keyed_run
+    from parties.cli.keyed import bundle_keyed
+    from parties.local.keyed_run import is_keyed_run
     from parties.local.publication import PublishersWord
 
     if sum(item is not None for item in (population, new_population, uncharged)) > 1:
         raise click.UsageError("give one of --population, --new-population and --uncharged")
-    if is_keyed_run(run):
-        raise StoreError(
-            run,
-            f"holds tables with keys, and a bundle is of one view; give the run of each, such as {run / VIEWS}/NAME, "
-            "and draw tables from all bundles with syncret data tables --view NAME=BUNDLE",
-        )
-    table = None if location is None else Table(TableSource(location, None, Dialect()), True)
     word = owners_word(population, new_population, by)
-    said = PublishersWord(table, word, uncharged, not_private, by, budget)
-    names, entered = pack_run(
-        run,
-        out,
-        config=config,
-        terms=terms,
-        certificates=certificates,
-        real_figures=real_figures,
-        overwrite=overwrite,
-        said=said,
+
+    def read(path: str) -> Table:
+        return Table(TableSource(path, None, Dialect()), True)
+
+    said = PublishersWord(
+        None if location is None else read(location), word, uncharged, not_private, by, budget
     )
-    signed = any(name.startswith("transcripts/") for name in names)
+    if is_keyed_run(run):
+        if len(dict(tables)) < len(tables):
+            raise click.UsageError("--table: a name stands twice; give each table once")
+        if location is not None or config is not None or certificates is not None:
+            raise click.UsageError(
+                "--data, --config and --certificates are for one table; of tables with keys give --table NAME=TABLE "
+                "for each"
+            )
+        names, entered = bundle_keyed(
+            run,
+            out,
+            said=said,
+            tables={name: read(path) for name, path in tables},
+            terms=terms,
+            real_figures=real_figures,
+            overwrite=overwrite,
+        )
+    else:
+        if tables:
+            raise click.UsageError("--table is for tables with keys; of one table give --data")
+        names, entered = pack_run(
+            run,
+            out,
+            config=config,
+            terms=terms,
+            certificates=certificates,
+            real_figures=real_figures,
+            overwrite=overwrite,
+            said=said,
+        )
+    signed = any("transcripts" in name.split("/") for name in names)
     if as_json:
         click.echo(json.dumps({"bundle": str(out), "files": names}))
     else:

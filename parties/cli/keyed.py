@@ -21,7 +21,9 @@ from parties.session.owner import Table
 from parties.storage.files import disk_errors, write_atomic
 
 if TYPE_CHECKING:
+    from parties.audit.packing import PackedRun
     from parties.local.keyed import KeyedFolder
+    from parties.local.publication import PublishersWord
 
 _PATH = click.Path(path_type=Path)
 _SEED_BITS = 64
@@ -100,8 +102,32 @@ def _column(figures: Mapping[str, Any], name: str) -> Mapping[str, float]:
     return found
 
 
-def sample_keyed(
+def bundle_keyed(
     run: Path,
+    out: Path,
+    *,
+    said: "PublishersWord",
+    tables: Mapping[str, Table],
+    terms: Path | None,
+    real_figures: bool,
+    overwrite: bool,
+) -> "PackedRun":
+    """Makes a bundle of the run of tables with keys in ``run``; see `parties.audit.keyed_bundle`."""
+    require_server_packages("syncret bundle of tables with keys")
+    from parties.audit.keyed_bundle import KeyedWord, pack_keyed
+
+    return pack_keyed(
+        run,
+        out,
+        word=KeyedWord(tables, said),
+        terms=terms,
+        real_figures=real_figures,
+        overwrite=overwrite,
+    )
+
+
+def sample_keyed(
+    folder: "KeyedFolder",
     rows: int | None,
     out: Path,
     *,
@@ -110,9 +136,9 @@ def sample_keyed(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Draws more persons from the run of tables with keys in ``run``, into the folder ``out``."""
+    """Draws more persons from the run of tables with keys in ``folder``, into the folder ``out``."""
     from mechanisms.keyed.conditions import PersonsWanted
-    from parties.local.keyed import KeyedFolder, write_tables
+    from parties.local.keyed import write_tables
     from parties.session.model_files import MOST_ROWS
 
     if rows is None:
@@ -120,7 +146,6 @@ def sample_keyed(
     if rows > MOST_ROWS:
         raise click.UsageError(f"-n {rows} is too much; expected at most {MOST_ROWS:,} at a time")
     chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
-    folder = KeyedFolder.of(run)
     drawn = folder.draw(PersonsWanted(rows, where, chosen))
     texts = write_tables(out, folder.study.tables, drawn, overwrite=overwrite)
     numbers = {name: len(text) for name, text in texts.items()}
@@ -215,6 +240,7 @@ def _draw_from(
 ) -> None:
     require_server_packages("syncret data tables --view")
     from parties.local.keyed import KeyedFolder, assemble
+    from parties.local.keyed_run import OF_VIEWS
     from parties.methods.keyed_study import load_keyed_study
 
     started = time.monotonic()
@@ -227,7 +253,7 @@ def _draw_from(
         out, study, hashlib.sha256(json.dumps(sorted(map(str, views))).encode())
     )
     _collect_views(folder, views)
-    document = assemble(folder, method="runs of views", real=None, started=started, persons=persons)
+    document = assemble(folder, method=OF_VIEWS, real=None, started=started, persons=persons)
     print_keyed_result(document, out, as_json=as_json)
 
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-import tomli_w
-
 from mechanisms.errors import DataError
 from mechanisms.keyed.conditions import PersonsWanted, persons_where
 from mechanisms.keyed.declared import KeyedTables
@@ -36,7 +34,13 @@ from parties.foundation.errors import ConfigError, StoreError
 from parties.foundation.untrusted_text import parse_json
 from parties.local.folder import SERVER_FOLDERS, RunFolder
 from parties.local.keyed_run import REPORT, STUDY_FILE, VIEWS
-from parties.methods.keyed_study import FLAIM, KeyedStudy, load_keyed_study, person_epsilon
+from parties.methods.keyed_study import (
+    FLAIM,
+    KeyedStudy,
+    load_keyed_study,
+    person_epsilon,
+    study_text,
+)
 from parties.report.document import optional
 from parties.report.keyed import Draw, KeyedFigures, keyed_document, write_keyed_report
 from parties.report.keyed_estimates import keyed_estimates
@@ -44,7 +48,7 @@ from parties.session.model_files import load_model
 from parties.session.owner import Table, linking_salt
 from parties.storage.files import atomic_replacement, disk_errors, write_atomic
 
-_MARK = "run.sha256"
+MARK = "run.sha256"
 """Digest of the study and of all that a run was made of, to which the same command is held when it goes on."""
 Rows: TypeAlias = Table | Mapping[str, Table]
 """Owners' rows of a view; by source where servers link them."""
@@ -58,15 +62,17 @@ class KeyedFolder:
 
     path: Path
     study: KeyedStudy = field(repr=False)
+    named: Path | None = None
+    """Name in errors, as of the bundle that the folder came in."""
 
     @classmethod
-    def of(cls, path: Path) -> "KeyedFolder":
+    def of(cls, path: Path, *, named: Path | None = None) -> "KeyedFolder":
         """Opens a folder that a run has made. Raises StoreError, ConfigError."""
         if not (path / STUDY_FILE).exists():
             raise StoreError(
                 path, f"has no {STUDY_FILE}; expected the folder of a run of tables with keys"
             )
-        return cls(path, load_keyed_study(path / STUDY_FILE))
+        return cls(path, load_keyed_study(path / STUDY_FILE), named)
 
     @classmethod
     def made(cls, path: Path, study: KeyedStudy, given: "hashlib._Hash") -> "KeyedFolder":
@@ -74,9 +80,9 @@ class KeyedFolder:
 
         Raises StoreError.
         """
-        text = tomli_w.dumps(dict(study.document))
+        text = study_text(study)
         given.update(text.encode())
-        mark, digest = path / _MARK, given.hexdigest()
+        mark, digest = path / MARK, given.hexdigest()
         if (path / REPORT).exists():
             raise StoreError(path, "holds a finished run; expected a new folder for --out")
         begun = mark.read_text(encoding="utf-8") if mark.exists() else None
@@ -105,10 +111,11 @@ class KeyedFolder:
         """Returns the models of all views. Raises StoreError, ConfigError for a model of other columns."""
         found = {}
         for name, config in self.study.configs.items():
-            model = load_model(self.view(name))
+            shown = (self.named or self.path) / VIEWS / name
+            model = load_model(self.view(name), named=shown)
             if model.domain.names != config.domain.names:
                 raise ConfigError(
-                    str(self.view(name)),
+                    str(shown),
                     "column",
                     f"are not those of the view {name}; expected a run of its configuration",
                 )
@@ -211,10 +218,30 @@ def assemble(
     """
     study = folder.study
     seed = study.seed if study.seed is not None else secrets.randbits(64)
-    reports = {name: _report(folder.view(name)) for name in study.configs}
-    count = persons or _rows_of(folder.of_persons, reports[study.tables.parent.name])
-    drawn = folder.draw(PersonsWanted(count, seed=seed))
-    texts = write_tables(folder.path, study.tables, drawn)
+    count = persons or _rows_of(folder.of_persons, read_report(folder.of_persons))
+    wanted = PersonsWanted(count, seed=seed)
+    texts = write_tables(folder.path, study.tables, folder.draw(wanted))
+    document = report_of(folder, texts, method=method, drawn=Draw(count, seed), real=real)
+    document["time"] = {"total_s": time.monotonic() - started}
+    write_keyed_report(folder.path, document)
+    # Whoever has the folder of a finished run could hold guesses of the tables against it.
+    (folder.path / MARK).unlink(missing_ok=True)
+    return document
+
+
+def report_of(
+    folder: KeyedFolder,
+    texts: Mapping[str, TextTable],
+    *,
+    method: str,
+    drawn: Draw,
+    real: Mapping[str, TextTable] | None = None,
+) -> dict[str, object]:
+    """Returns the report of the tables ``texts`` that were drawn from the runs of the views, but for its time.
+
+    Raises StoreError, ConfigError.
+    """
+    study = folder.study
     figures = KeyedFigures(
         keyed_figures(study.tables, texts),
         None if real is None else keyed_figures(study.tables, real),
@@ -222,7 +249,7 @@ def assemble(
             study.tables, folder.models(), {name: folder.view(name) for name in study.configs}
         ),
     )
-    document = keyed_document(
+    return keyed_document(
         run=study.id,
         method=method,
         privacy={
@@ -230,7 +257,7 @@ def assemble(
             "delta": study.delta,
             "spent at most": person_epsilon(study.configs.values(), study.delta),
             "unit": study.unit_text,
-            **_against_the_server(study, reports),
+            **_against_the_server(folder),
         },
         views=[
             {
@@ -243,23 +270,16 @@ def assemble(
             for name, config in study.configs.items()
         ],
         tables={name: len(text) for name, text in texts.items()},
-        drawn=Draw(count, seed),
+        drawn=drawn,
         figures=figures,
-        seconds=time.monotonic() - started,
     )
-    write_keyed_report(folder.path, document, figures)
-    # Whoever has the folder of a finished run could hold guesses of the tables against it.
-    (folder.path / _MARK).unlink(missing_ok=True)
-    return document
 
 
-def _against_the_server(
-    study: KeyedStudy, reports: Mapping[str, Mapping[str, object]]
-) -> dict[str, str]:
-    """Returns what holds against FLAIM's server, which sees sums; nothing for other methods."""
-    said = list[str]()
+def _against_the_server(folder: KeyedFolder) -> dict[str, str]:
+    """Returns what holds against FLAIM's server, which sees sums; nothing for other methods. Raises StoreError."""
+    study, said = folder.study, list[str]()
     for name, config in study.configs.items() if study.method == FLAIM else ():
-        guarantee = optional(optional(reports[name], "flaim"), "guarantee")
+        guarantee = optional(optional(read_report(folder.view(name)), "flaim"), "guarantee")
         text = str(guarantee["against_the_server"])
         alone = f"epsilon = {config.run.epsilon:g}, delta = {config.run.delta:g}"
         said.append(text.replace(alone, "the same"))
@@ -289,11 +309,12 @@ def write_tables(
     return found
 
 
-def _report(folder: Path) -> dict[str, object]:
+def read_report(folder: Path) -> dict[str, object]:
+    """Returns the report of a run in ``folder``, with keys or without. Raises StoreError."""
     path = folder / REPORT
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(path, f"cannot be read: {error}; expected a finished run") from error
     if not isinstance(found, dict):
         raise StoreError(path, "is no report; expected that of a finished run")

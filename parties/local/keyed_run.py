@@ -5,6 +5,8 @@ from pathlib import Path
 STUDY_FILE = "study.toml"
 VIEWS = "views"
 REPORT = "report.json"
+OF_VIEWS = "runs of views"
+"""Method of tables that were drawn from runs which had ended before."""
 
 
 def is_keyed_run(path: Path) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mechanisms.text_table import and_list
 from parties.config import Config
 from parties.federation.client import silo_release
 from parties.foundation.errors import ConfigError
@@ -49,6 +50,7 @@ class PublishersWord:
         word: The population that pays, explicitly.
         uncharged: The reason why nothing is charged.
         not_private: True if a run without a guarantee may be published.
+        made_of: The owner's file that the table was made of, by which the people are known, too.
     """
 
     table: Table | None = field(default=None, repr=False)
@@ -57,6 +59,7 @@ class PublishersWord:
     not_private: bool = False
     by: str | None = None
     budget: Path | None = None
+    made_of: Path | None = None
 
 
 def is_local_run(run: Path, config: Config, report: Mapping[str, object]) -> bool:
@@ -146,53 +149,86 @@ class LocalPublication:
         Raises BudgetExceeded; ConfigError for a table of another run; StoreError if nobody can tell whose table it is;
         DataError if it cannot be read.
         """
-        said, path = self.said, budget_path(self.said.budget)
-        budget = OwnerBudget(path)
-        if not self.charges:
-            budget.decline(
-                self.release, self.submission, by=said.by or this_user(), why=said.uncharged or ""
-            )
-            return f"nothing is charged in {path}, which keeps the reason: {said.uncharged}"
-        if said.table is None and said.word is None:
-            return f"the run is charged already in {path}"
-        known = {each.name for each in budget.datasets()} if path.exists() else set()
-        table, unknown = said.table, ""
-        if table is not None:
-            unknown = check_recorded(self.run, self.config, table, budget=path)
-        name = budget.charge(
-            self._source(path), self.release, self.submission, refused=_NOTHING_PUBLISHED
-        )
-        budget.release(self.release.config, self.submission)
-        limits = "".join(
-            f"; that is their first release, and sets their lifetime limit at epsilon {each.epsilon:g}, delta "
-            f"{each.delta:g}: syncret budget set {shlex.quote(each.name)} sets another"
-            for each in budget.datasets()
-            if each.name not in known
-        )
-        release = self.release
-        cost = (
-            ""
-            if release.not_private
-            else f" with epsilon {release.epsilon:g}, delta {release.delta:g}"
-        )
-        return (
-            f"the run is charged to population {name} in {path}{cost}, once for all bundles of it; `syncret budget` "
-            f"shows what is left{limits}{f'; {unknown}' if unknown else ''}"
-        )
+        return enter_together([self])
 
     @property
     def _person(self) -> Sequence[str]:
         return self.config.run.person or ()
 
-    def _source(self, path: Path) -> TableIdentity:
+    def source(self, path: Path) -> TableIdentity:
+        """Returns who is in the table, for the budget in the file ``path``."""
         table, word = self.said.table, self.said.word
         if table is None:
             return TableIdentity(None, word=word)
         key = SketchKey.beside(path)
         sketch = KeyedSketch(key, make_sketch(table.as_written(), key, self._person))
         if table.read is not None:
-            return TableIdentity(None, sketch=sketch, word=word)
+            made_of = self.said.made_of
+            path_of = None if made_of is None else str(made_of.resolve())
+            return TableIdentity(None, path_of, sketch=sketch, word=word)
         return replace(TableIdentity.of_file(Path(table.source.location), word=word), sketch=sketch)
+
+
+def enter_together(
+    publications: Sequence[LocalPublication], *, whole: Release | None = None
+) -> str:
+    """Charges several runs of the same people, all of them or none; returns a sentence. May be repeated.
+
+    The first one's table says who pays. ``whole`` is what all are together, which sets the limit of a new population;
+    by default the first one's release. Raises as ``LocalPublication.enter``.
+    """
+    charged = [each for each in publications if each.charges]
+    said = []
+    if charged:
+        subject = "the run is"
+        if len(publications) > 1:
+            runs = [each.release.run for each in charged]
+            subject = f"{and_list(runs)} {'is' if len(runs) == 1 else 'are'}"
+        said.append(_charged(charged, whole or charged[0].release, subject=subject))
+    if declined := [each for each in publications if each not in charged]:
+        said.append(_declined(declined))
+    return "; ".join(said)
+
+
+def _declined(publications: Sequence[LocalPublication]) -> str:
+    word = publications[0].said
+    path, why = budget_path(word.budget), word.uncharged or ""
+    for each in publications:
+        OwnerBudget(path).decline(each.release, each.submission, by=word.by or this_user(), why=why)
+    return f"nothing is charged in {path}, which keeps the reason: {why}"
+
+
+def _charged(publications: Sequence[LocalPublication], whole: Release, *, subject: str) -> str:
+    first = publications[0]
+    path = budget_path(first.said.budget)
+    budget = OwnerBudget(path)
+    if first.said.table is None and first.said.word is None:
+        return f"{subject} charged already in {path}"
+    known = {each.name for each in budget.datasets()} if path.exists() else set()
+    unknown = ""
+    for each in publications:
+        if each.said.table is not None:
+            unknown = check_recorded(each.run, each.config, each.said.table, budget=path) or unknown
+    name = budget.charge_together(
+        first.source(path),
+        [(each.release, each.submission) for each in publications],
+        whole=whole,
+        refused=_NOTHING_PUBLISHED,
+    )
+    for each in publications:
+        budget.release(each.release.config, each.submission)
+    limits = "".join(
+        f"; that is their first release, and sets their lifetime limit at epsilon {each.epsilon:g}, delta "
+        f"{each.delta:g}: syncret budget set {shlex.quote(each.name)} sets another"
+        for each in budget.datasets()
+        if each.name not in known
+    )
+    cost = "" if whole.not_private else f" with epsilon {whole.epsilon:g}, delta {whole.delta:g}"
+    them = "it" if len(publications) == 1 else "them"
+    return (
+        f"{subject} charged to population {name} in {path}{cost}, once for all bundles of {them}; `syncret budget` "
+        f"shows what is left{limits}{f'; {unknown}' if unknown else ''}"
+    )
 
 
 def local_release(config: Config, report: Mapping[str, object]) -> Release:

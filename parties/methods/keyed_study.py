@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import tomli_w
+
 from mechanisms.accounting import ZCDP, epsilon_from_rho, rho_from_epsilon_delta
 from mechanisms.errors import DomainError
 from mechanisms.gaussian_privacy import GAUSSIAN, gaussian_budget, gaussian_epsilon
@@ -84,6 +86,11 @@ class KeyedStudy:
         return next(iter(self.configs.values())).run.seed
 
     @property
+    def terms(self) -> str | None:
+        """Terms of use of the tables, if all agreed on some."""
+        return next(iter(self.configs.values())).run.terms
+
+    @property
     def unit_text(self) -> str:
         """The unit of privacy in words."""
         rows = (f"up to {child.rows} of {child.name}" for child in self.tables.children)
@@ -93,6 +100,11 @@ class KeyedStudy:
     def views(self) -> Mapping[str, View]:
         """Views by name."""
         return {view.name: view for view in views_of(self.tables)}
+
+
+def study_text(study: KeyedStudy) -> str:
+    """Returns the configuration of a study as its run's folder has it, in TOML."""
+    return tomli_w.dumps(dict(study.document))
 
 
 def is_keyed_config(path: Path) -> bool:

@@ -1,20 +1,28 @@
 """Report of tables with keys: `report.json` and `report.html`, over the reports of the views.
 
-Figures of the real tables, which a trial has beside the synthetic ones, are not private: the page says so.
+Figures of the real tables, which a trial has beside the synthetic ones, are not private: the page says so, and
+``without_real`` leaves them out. The page follows from the document alone.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from mechanisms.keyed.figures import ChildFigures
 from mechanisms.text_table import and_list
+from parties.foundation.version import TEXT_EDITION
 from parties.report.keyed_estimates import KeyedEstimate, not_measured
+from parties.report.public import LEFT_OUT
 from parties.report.render import HtmlTable, page_templates, pairs_table
 from parties.report.shares import share_text
 from parties.storage.files import write_atomic
 
+Figures: TypeAlias = Mapping[str, Any]
+"""Figures of one table, or of one column or question, as report.json has them."""
+REAL = "figures.real"
+"""Place in a report of the figures of the real tables."""
 _NO_FIGURE = "–"
 
 
@@ -44,11 +52,11 @@ def keyed_document(
     tables: Mapping[str, int],
     drawn: Draw,
     figures: KeyedFigures,
-    seconds: float,
 ) -> dict[str, object]:
-    """Returns the content of report.json."""
+    """Returns the content of report.json, but for its time."""
     real = figures.real
     return {
+        "edition": TEXT_EDITION,
         "run": run,
         "method": method,
         "privacy": dict(privacy),
@@ -64,81 +72,87 @@ def keyed_document(
         "not_measured": {
             each.name: not_measured(figures.estimates, each.name) for each in figures.synthetic
         },
-        "time": {"total_s": seconds},
     }
 
 
-def write_keyed_report(
-    folder: Path,
-    document: Mapping[str, object],
-    figures: KeyedFigures,
-) -> None:
-    """Writes the two files into ``folder``. Raises StoreError."""
-    synthetic, real = figures.synthetic, figures.real
-    others: Sequence[ChildFigures | None] = real or [None] * len(synthetic)
+def without_real(document: Mapping[str, object]) -> dict[str, object]:
+    """Returns a report without the figures of the real tables; ``left_out`` says that there were some."""
+    figures = document["figures"]
+    found = {**document, "figures": {**figures, "real": None}}  # type: ignore[dict-item]
+    if figures["real"] is not None:  # type: ignore[index]
+        found[LEFT_OUT] = [REAL]
+    return found
+
+
+def keyed_page(document: Mapping[str, Any]) -> str:
+    """Returns report.html of a report. Raises KeyError, TypeError, ValueError for a document that is none."""
+    figures, estimates = document["figures"], document["estimates"]
+    synthetic, real = figures["synthetic"], figures["real"]
     sections = [
         {
-            "name": each.name,
+            "name": each["name"],
             "facts": _facts(each, other),
             "within": _within(each, other),
             "summaries": _summaries(each, other),
-            "guesses": and_list(not_measured(figures.estimates, each.name)),
-            "estimates": _estimates(figures.estimates, each.name),
+            "guesses": and_list(document["not_measured"][each["name"]]),
+            "estimates": _estimates(estimates, each["name"]),
         }
-        for each, other in zip(synthetic, others, strict=True)
+        for each, other in zip(synthetic, real or [None] * len(synthetic), strict=True)
     ]
     page = page_templates(__file__).get_template("keyed.html")
-    text = page.render(
+    return page.render(
         title=document["run"],
         document=document,
-        privacy=_privacy(document),
+        privacy=pairs_table(document["privacy"]),
         views=_views(document),
         sections=sections,
         real=real is not None,
     )
-    write_atomic(folder / "report.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    write_atomic(folder / "report.html", text)
 
 
-def _privacy(document: Mapping[str, object]) -> HtmlTable:
-    return pairs_table(document["privacy"])  # type: ignore[arg-type]
+def report_text(document: Mapping[str, object]) -> str:
+    """Returns report.json of a report."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _views(document: Mapping[str, object]) -> HtmlTable:
+def write_keyed_report(folder: Path, document: Mapping[str, object]) -> None:
+    """Writes the two files into ``folder``. Raises StoreError."""
+    write_atomic(folder / "report.json", report_text(document))
+    write_atomic(folder / "report.html", keyed_page(document))
+
+
+def _views(document: Mapping[str, Any]) -> HtmlTable:
     rows = [
         (view["name"], view["holds"], view["rows"], f"{view['epsilon']:.4g}", view["report"])
-        for view in document["views"]  # type: ignore[attr-defined]
+        for view in document["views"]
     ]
     heads = ("view", "a row is", "rows of a person", "epsilon by itself", "its report")
     return HtmlTable(heads, rows)
 
 
-def _facts(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
-    def row(name: str, of: str) -> tuple[str, ...]:
-        values = [getattr(each, of) for each in (one, other) if each is not None]
-        return (name, *map(_shown, values))
-
+def _facts(one: Figures, other: Figures | None) -> HtmlTable:
+    both = [each for each in (one, other) if each is not None]
     rows = [
-        row("rows", "rows"),
-        ("rows of a person", *(_numbers(each) for each in (one, other) if each is not None)),
-        row("persons with two values in a constant column", "broken"),
-        row("rows before the one that they follow", "unordered"),
+        ("rows", *(_shown(each["rows"]) for each in both)),
+        ("rows of a person", *map(_numbers, both)),
         (
-            "quartiles of the distance of two rows",
-            *(_gaps(e) for e in (one, other) if e is not None),
+            "persons with two values in a constant column",
+            *(_shown(each["broken"]) for each in both),
         ),
+        ("rows before the one that they follow", *(_shown(each["unordered"]) for each in both)),
+        ("quartiles of the distance of two rows", *map(_gaps, both)),
     ]
-    return HtmlTable(("", "synthetic", "real")[: 2 + (other is not None)], rows)
+    return HtmlTable(("", "synthetic", "real")[: 1 + len(both)], rows)
 
 
-def _within(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
-    known = {} if other is None else {each.column: each for each in other.columns}
+def _within(one: Figures, other: Figures | None) -> HtmlTable:
+    known = {} if other is None else {each["column"]: each for each in other["columns"]}
     rows = []
-    for each in one.columns:
-        row: list[object] = [each.column]
+    for each in one["columns"]:
+        row: list[object] = [each["column"]]
         for of in ("stays", "spread", "correlation"):
-            values = [each, *([known[each.column]] if other is not None else [])]
-            row.append(" / ".join(_shown(getattr(value, of)) for value in values))
+            values = [each, *([known[each["column"]]] if other is not None else [])]
+            row.append(" / ".join(_shown(value[of]) for value in values))
         rows.append(row)
     said = " (synthetic / real)" if other is not None else ""
     heads = (
@@ -150,33 +164,39 @@ def _within(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
     return HtmlTable(heads, rows)
 
 
-def _summaries(one: ChildFigures, other: ChildFigures | None) -> HtmlTable:
-    known = {} if other is None else {each.summary: each for each in other.summaries}
+def _summaries(one: Figures, other: Figures | None) -> HtmlTable:
+    known = {} if other is None else {each["summary"]: each for each in other["summaries"]}
     rows = list[tuple[str, ...]]()
-    for each in one.summaries:
-        both = [each, *([known[each.summary]] if other is not None else [])]
-        if each.shares or each.mean is None:
-            values = dict.fromkeys(value for of in both for value in of.shares)
+    for each in one.get("summaries", ()):
+        both, name = [each, *([known[each["summary"]]] if known else [])], each["summary"]
+        if each["shares"] or each["mean"] is None:
+            values = dict.fromkeys(value for of in both for value in of["shares"])
             rows += (
-                (f"{each.summary}: {value}", *(share_text(of.shares.get(value, 0)) for of in both))
+                (f"{name}: {value}", *(share_text(of["shares"].get(value, 0)) for of in both))
                 for value in values
             )
             continue
-        rows.append((f"{each.summary}, mean", *(_shown(of.mean) for of in both)))
-        rows.append((f"{each.summary}, deviation", *(_shown(of.deviation) for of in both)))
+        rows.append((f"{name}, mean", *(_shown(of["mean"]) for of in both)))
+        rows.append((f"{name}, deviation", *(_shown(of["deviation"]) for of in both)))
     return HtmlTable(("", "synthetic", "real")[: 2 + (other is not None)], rows)
 
 
-def _estimates(found: Sequence[KeyedEstimate], table: str) -> HtmlTable:
-    rows = []
-    for each in found:
-        if each.table != table:
-            continue
-        answer = each.estimate
-        interval = f"{_shown(answer.low)} to {_shown(answer.high)}" if each.known else _NO_FIGURE
-        basis = answer.basis or "not measured: a guess"
-        rows.append((each.said, _shown(answer.value), interval, basis))
-    return HtmlTable(("figure", "estimate", "95 % interval", "basis"), rows)
+def estimate_rows(found: Sequence[Figures], table: str) -> list[tuple[str, str, str, str]]:
+    """Returns the figures of a table in a report's `estimates` in words: figure, estimate, interval and basis."""
+    return [
+        (
+            each["figure"],
+            _shown(each.get("value")),
+            f"{_shown(each['low'])} to {_shown(each['high'])}" if "value" in each else _NO_FIGURE,
+            each.get("basis") or "not measured: a guess",
+        )
+        for each in found
+        if each["table"] == table
+    ]
+
+
+def _estimates(found: Sequence[Figures], table: str) -> HtmlTable:
+    return HtmlTable(("figure", "estimate", "95 % interval", "basis"), estimate_rows(found, table))
 
 
 def _shown(value: object) -> str:
@@ -185,9 +205,11 @@ def _shown(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _numbers(figures: ChildFigures) -> str:
-    return ", ".join(f"{number}: {share_text(share)}" for number, share in figures.numbers.items())
+def _numbers(figures: Figures) -> str:
+    return ", ".join(
+        f"{number}: {share_text(share)}" for number, share in figures["numbers"].items()
+    )
 
 
-def _gaps(figures: ChildFigures) -> str:
-    return ", ".join(f"{gap:g}" for gap in figures.gaps) or _NO_FIGURE
+def _gaps(figures: Figures) -> str:
+    return ", ".join(f"{gap:g}" for gap in figures["gaps"]) or _NO_FIGURE

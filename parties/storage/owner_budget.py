@@ -138,22 +138,41 @@ class OwnerBudget:
         StoreError if nobody can tell
         whose table it is, or the submission was charged with another epsilon or delta.
         """
+        return self.charge_together(
+            source, [(release, submission)], whole=release, replaces=replaces, refused=refused
+        )
+
+    def charge_together(
+        self,
+        source: TableIdentity,
+        releases: Sequence[tuple[Release, str]],
+        *,
+        whole: Release,
+        replaces: Sequence[str] = (),
+        refused: str = NOTHING_SENT,
+    ) -> str:
+        """Charges several releases of one table, each with its submission, as ``charge`` does: all of them or none.
+
+        ``whole`` is what they are together, by which a new population's limit is set.
+        """
         with self._shared.transaction() as db:
-            names, fresh = find_populations(db, source, self.path), False
+            names = find_populations(db, source, self.path)
             resembled = resembled_text(db, source)
-            names = names or [_begin(db, source, release)]
-            for name in names:
-                dataset = _load(db, name) or _begin_named(db, name, release)
-                remember_table(db, name, source)
-                if not self._paid(dataset, release, submission):
-                    for former in replaces:
-                        _refund(db, release.config, former, REPLACED, dataset=name)
-                    self._require(_load(db, name) or dataset, release, refused)
-                    _insert(db, name, release, submission)
-                    fresh = True
-                charge_state.drop(db, name, release.config)
-            if fresh:
-                remember_word(db, source, run=release.run, resembled=resembled)
+            names = names or [_begin(db, source, whole)]
+            for release, submission in releases:
+                fresh = False
+                for name in names:
+                    dataset = _load(db, name) or _begin_named(db, name, whole)
+                    remember_table(db, name, source)
+                    if not self._paid(dataset, release, submission):
+                        for former in replaces:
+                            _refund(db, release.config, former, REPLACED, dataset=name)
+                        self._require(_load(db, name) or dataset, release, refused)
+                        _insert(db, name, release, submission)
+                        fresh = True
+                    charge_state.drop(db, name, release.config)
+                if fresh:
+                    remember_word(db, source, run=release.run, resembled=resembled)
         return _JOIN.join(names)
 
     def adopt(self, source: TableIdentity, release: Release, submission: str, *, sure: bool) -> str:

@@ -239,24 +239,35 @@ class Contents:
             yield EVERYTHING
 
     def _check_package(self, names: Sequence[str]) -> None:
-        """Raises CheckFailure unless datapackage.json lists exactly the files that are there, each as it is."""
-        files = [_bundled(self._folder, name) for name in names if name != PACKAGE]
-        resources = self._package.get("resources")
-        listed = {
-            str(item.get("path")): (item.get("bytes"), item.get("hash"))
-            for item in (resources if isinstance(resources, list) else [])
-            if isinstance(item, dict)
-        }
-        for file in files:
-            require(file.name in listed, f"{file.name[:60]} is not in {PACKAGE}")
-            same = listed[file.name] == (file.size, f"sha256:{file.digest}")
-            require(same, f"{file.name} is not the file that {PACKAGE} lists")
-        lacking = sorted(listed.keys() - set(names))
-        require(not lacking, f"{', '.join(lacking)[:200]} is missing, which {PACKAGE} lists")
+        """Raises CheckFailure unless datapackage.json follows, and lists the files that are there, each as it is."""
+        files = check_package(self._folder, names, self._package)
         if self._ours:
             made = datapackage(self._method.config, self._report, files)
             same = (self._folder / PACKAGE).read_bytes() == made
             require(same, f"{PACKAGE} does not follow from configuration, report and files")
+
+
+def check_package(
+    folder: Path, names: Sequence[str], package: Mapping[str, object]
+) -> list[BundledFile]:
+    """Returns the files of a bundle in ``folder``, but for its data package.
+
+    Raises CheckFailure unless that lists exactly these, each as it is.
+    """
+    files = [_bundled(folder, name) for name in names if name != PACKAGE]
+    resources = package.get("resources")
+    listed = {
+        str(item.get("path")): (item.get("bytes"), item.get("hash"))
+        for item in (resources if isinstance(resources, list) else [])
+        if isinstance(item, dict)
+    }
+    for file in files:
+        require(file.name in listed, f"{file.name[:60]} is not in {PACKAGE}")
+        same = listed[file.name] == (file.size, f"sha256:{file.digest}")
+        require(same, f"{file.name} is not the file that {PACKAGE} lists")
+    lacking = sorted(listed.keys() - set(names))
+    require(not lacking, f"{', '.join(lacking)[:200]} is missing, which {PACKAGE} lists")
+    return files
 
 
 _FOR_PEOPLE = (PAGE_FILE, CARD, SCHEMA, PACKAGE)

@@ -47,7 +47,7 @@ _INTENDED = (
     "cross-tables of the queries below, within the noise that stands beside them.",
     "More rows of the same kind: `syncret data sample BUNDLE -n 10000 --out more.csv`. They cost no further privacy.",
 )
-_LIMITS = (
+LIMITS = (
     "Dependencies of columns that no query below holds are the model's guess, at best by way of other columns.",
     "Values that are rare come with noise as large as they are. Within a cell (a bin of numbers) every value is as "
     "likely as every other one, but for those that have a cell of their own.",
@@ -61,21 +61,21 @@ def model_card(config: Config, report: Mapping[str, object]) -> str:
     """Returns the card of a study with the configuration ``config``; ``report`` is its report.json, or empty."""
     report = report or _without_report(config)
     sections = [
-        f"# Model card: {_text(config.run.id)}",
-        f"{_text(headline(report))} Every row was drawn from a model of noisy counts. A row can equal a person's: "
-        "none was copied from one.",
+        f"# Model card: {markdown_text(config.run.id)}",
+        f"{markdown_text(headline(report))} Every row was drawn from a model of noisy counts. A row can equal a "
+        "person's: none was copied from one.",
         _warning(report),
         "## What it is for",
-        _list([*_INTENDED, *_verdict(report, "good_for")]),
+        markdown_list([*_INTENDED, *_verdict(report, "good_for")]),
         "## What it is not good for",
-        _list([*_LIMITS, *_verdict(report, "not_for")]),
+        markdown_list([*LIMITS, *_verdict(report, "not_for")]),
         _quality(report),
         _claims(report),
         "## How it was made",
         _method(config, report),
         "## Privacy",
-        "\n\n".join(map(_text, privacy_text(report))),
-        _list(map(_text, _strings(report.get("trust")))),
+        "\n\n".join(map(markdown_text, privacy_text(report))),
+        markdown_list(map(markdown_text, _strings(report.get("trust")))),
         "## Who ran it",
         _operators(config),
         "## Columns",
@@ -121,7 +121,11 @@ def _verdict(report: Mapping[str, object], key: str) -> list[str]:
     """Returns the report's verdict, in sentences."""
     quality = report.get("quality")
     found = quality.get("verdict") if isinstance(quality, Mapping) else None
-    return [_text(line) for line in _strings(found.get(key))] if isinstance(found, Mapping) else []
+    return (
+        [markdown_text(line) for line in _strings(found.get(key))]
+        if isinstance(found, Mapping)
+        else []
+    )
 
 
 def _quality(report: Mapping[str, object]) -> str:
@@ -135,7 +139,7 @@ def _quality(report: Mapping[str, object]) -> str:
     has_likely = bool(known) and all("likely" in m for m in known)
     rows = [
         (
-            " × ".join(map(_text, _strings(m["columns"]))),
+            " × ".join(map(markdown_text, _strings(m["columns"]))),
             ("" if m["expected_is"] == NOISE else "up to ") + f"{50 * m['expected']:.3g} %",
             *([f"{50 * m['likely']:.3g} %"] if has_likely else []),
             f"{50 * m['high']:.3g} %",
@@ -160,7 +164,7 @@ def _quality(report: Mapping[str, object]) -> str:
         else ""
     )
     heads = ("query", "expected", *(["likely"] if has_likely else []), "at most")
-    return f"## How good it is\n\n{said}\n\n{_table(heads, rows)}{more}"
+    return f"## How good it is\n\n{said}\n\n{markdown_table(heads, rows)}{more}"
 
 
 def _claims(report: Mapping[str, object]) -> str:
@@ -169,8 +173,8 @@ def _claims(report: Mapping[str, object]) -> str:
     claims = _tables(quality.get("columns")) if isinstance(quality, Mapping) else []
     if not claims:
         return ""
-    rows = [tuple(map(_text, row)) for row in claim_rows(claims)]
-    return f"## What holds of each column\n\n{CLAIMS_NOTE}\n\n{_table(CLAIM_HEADS, rows)}"
+    rows = [tuple(map(markdown_text, row)) for row in claim_rows(claims)]
+    return f"## What holds of each column\n\n{CLAIMS_NOTE}\n\n{markdown_table(CLAIM_HEADS, rows)}"
 
 
 def _method(config: Config, report: Mapping[str, object]) -> str:
@@ -181,24 +185,24 @@ def _method(config: Config, report: Mapping[str, object]) -> str:
     if config.flaim is not None and config.flaim.variant == PAIRS:
         how = (
             f"in {rounds} all columns and all pairs of columns that the workload has were measured, with noise "
-            f"({_text(str(noise))}). A graphical model (Private-PGM) was fitted to the columns and to the pairs that "
-            "stand out of the noise"
+            f"({markdown_text(str(noise))}). A graphical model (Private-PGM) was fitted to the columns and to the "
+            "pairs that stand out of the noise"
         )
     else:
         how = (
             f"every column by itself was measured, then in {rounds} queries were chosen and measured, all with noise "
-            f"({_text(str(noise))}). A graphical model (Private-PGM) was fitted to all noisy counts"
+            f"({markdown_text(str(noise))}). A graphical model (Private-PGM) was fitted to all noisy counts"
         )
-    said = f"By {_text(name)}: {how}, and the rows are drawn from it."
+    said = f"By {markdown_text(name)}: {how}, and the rows are drawn from it."
     chosen: dict[str, list[Mapping[str, Any]]] = {}
     for item in _tables(report.get("selected")):
-        chosen.setdefault(" × ".join(map(_text, _strings(item["query"]))), []).append(item)
+        chosen.setdefault(" × ".join(map(markdown_text, _strings(item["query"]))), []).append(item)
     rows = [
         (query, ", ".join(str(item["round"]) for item in times), _least_noise(times))
         for query, times in chosen.items()
     ]
     heads = ("query", "chosen in round", "noise of a cell, in rows (least deviation)")
-    return f"{said}\n\n{_table(heads, rows)}" if rows else said
+    return f"{said}\n\n{markdown_table(heads, rows)}" if rows else said
 
 
 def _least_noise(times: Sequence[Mapping[str, Any]]) -> str:
@@ -217,19 +221,22 @@ def _operators(config: Config) -> str:
     )
     if not servers:
         return f"One process on one machine, which held the whole table. {study}"
-    rows = [(_text(name), f"`{grouped_hex(key)}`", fingerprint_words(key)) for name, key in servers]
-    return f"{study}\n\n{_table(('server', 'key (SHA-256)', 'in words'), rows)}"
+    rows = [
+        (markdown_text(name), f"`{grouped_hex(key)}`", fingerprint_words(key))
+        for name, key in servers
+    ]
+    return f"{study}\n\n{markdown_table(('server', 'key (SHA-256)', 'in words'), rows)}"
 
 
 def _columns(config: Config) -> str:
     provenance = report_header(config, ended=0.0)
     rows = [
         (
-            _text(item.name),
+            markdown_text(item.name),
             item.kind,
             item.cells or "",
-            _text(item.values),
-            _text(item.provenance),
+            markdown_text(item.values),
+            markdown_text(item.provenance),
         )
         for item in provenance.columns
     ]
@@ -240,7 +247,7 @@ def _columns(config: Config) -> str:
     optional = any(column.missing for column in config.domain.columns)
     said = f"{counted_in_words(provenance.provenance)}\n\n"
     heads = ("column", "kind", "cells", "values", "from")
-    return said + _table(heads, rows) + (spelt if optional else "")
+    return said + markdown_table(heads, rows) + (spelt if optional else "")
 
 
 def _checks(config: Config) -> str:
@@ -255,16 +262,18 @@ def _checks(config: Config) -> str:
     )
 
 
-def _list(lines: Iterable[str]) -> str:
+def markdown_list(lines: Iterable[str]) -> str:
+    """Returns a list of lines in Markdown."""
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Returns a table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def _text(value: str) -> str:
+def markdown_text(value: str) -> str:
     """Returns text in one line, with Markdown's signs escaped."""
     shown = "".join(c if c.isprintable() else " " for c in value)
     return _SIGNS.sub(r"\\\1", html.escape(shown, quote=False))
@@ -340,13 +349,18 @@ def documents(
     """
     described = config.domain if domain is None else domain
     schema = json.dumps(table_schema(described), indent=2, ensure_ascii=False) + "\n"
-    said = config.run.terms or terms or DEFAULT_TERMS
     card = model_card(config, report or {})
     return {
         SCHEMA: schema.encode(),
         CARD: card.encode(),
-        TERMS: (said if said.endswith("\n") else f"{said}\n").encode(),
+        TERMS: terms_bytes(config.run.terms or terms),
     }
+
+
+def terms_bytes(terms: str | None) -> bytes:
+    """Returns terms of use as a file has them; those of this program for None."""
+    said = terms or DEFAULT_TERMS
+    return (said if said.endswith("\n") else f"{said}\n").encode()
 
 
 def datapackage(
@@ -357,7 +371,7 @@ def datapackage(
     ended = about.get("ended") if isinstance(about, Mapping) else None
     document = {
         "profile": "data-package",
-        "name": _plain(config.run.id),
+        "name": plain_name(config.run.id),
         "id": f"sha256:{config.digest()}",
         "title": f"Synthetic table of the study {config.run.id}",
         "description": f"{_privacy_of(config)}; see {CARD}. The id is the digest of the configuration.",
@@ -370,6 +384,11 @@ def datapackage(
             for file in sorted(files, key=lambda file: file.name)
         ],
     }
+    return package_text(document)
+
+
+def package_text(document: Mapping[str, object]) -> bytes:
+    """Returns a Data Package as its file has it."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -379,12 +398,19 @@ def _privacy_of(config: Config) -> str:
 
 
 def _resource(file: BundledFile, form: TextFormat) -> dict[str, object]:
+    name, title = _DESCRIPTIONS.get(file.name, (plain_name(file.name), ""))
+    if file.name == TABLE_FILE:
+        return table_resource(file, form, name=name, schema=SCHEMA, title=title)
+    return file_resource(file, name, title=title)
+
+
+def file_resource(file: BundledFile, name: str, *, title: str = "") -> dict[str, object]:
+    """Returns the resource of a file, called ``name``."""
     ending = file.name.rpartition(".")[2]
-    name, title = _DESCRIPTIONS.get(file.name, (_plain(file.name), ""))
-    resource: dict[str, object] = {
+    return {
         "name": name,
         # Without a type, validators guess by the ending and take report.json for a report of their own.
-        "type": "table" if file.name == TABLE_FILE else "file",
+        "type": "file",
         **({"title": title} if title else {}),
         "path": file.name,
         "format": ending,
@@ -392,14 +418,20 @@ def _resource(file: BundledFile, form: TextFormat) -> dict[str, object]:
         "bytes": file.size,
         "hash": f"sha256:{file.digest}",
     }
-    if file.name == TABLE_FILE:
-        resource |= {
-            "profile": "tabular-data-resource",
-            "encoding": "utf-8" if form.encoding == "utf-8-sig" else form.encoding,
-            "schema": SCHEMA,
-        }
-        if dialect := _dialect(form):
-            resource["dialect"] = dialect
+
+
+def table_resource(
+    file: BundledFile, form: TextFormat, *, name: str, schema: object, title: str
+) -> dict[str, object]:
+    """Returns the resource of a table that was written in the format ``form``; ``schema`` is one, or its file."""
+    resource = file_resource(file, name, title=title) | {
+        "type": "table",
+        "profile": "tabular-data-resource",
+        "encoding": "utf-8" if form.encoding == "utf-8-sig" else form.encoding,
+        "schema": schema,
+    }
+    if dialect := _dialect(form):
+        resource["dialect"] = dialect
     return resource
 
 
@@ -410,6 +442,6 @@ def _dialect(form: TextFormat) -> dict[str, str]:
     return {key: value for key, value in written.items() if value != usual[key]}
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Returns a name in the standard's form: small letters, digits, and a few signs."""
     return re.sub(r"[^-a-z0-9._/]+", "-", name.lower()).replace("/", "-")
