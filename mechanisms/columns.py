@@ -411,7 +411,8 @@ def _groups(column: Categorical) -> _Groups:
         whole = not column.prefix or value in apart or len(value) <= column.prefix
         members.setdefault(value if whole else f"{value[: column.prefix]}\u2026", []).append(value)
     lasts = np.cumsum([len(values) for values in members.values()]) - 1
-    firsts = np.append(0, lasts[:-1] + 1)
+    # Of private categories noise may have left none.
+    firsts = np.append(0, lasts[:-1] + 1)[: len(lasts)]
     return _Groups(
         tuple(members),
         {value: code for code, values in enumerate(members.values()) for value in values},

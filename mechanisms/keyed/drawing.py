@@ -24,6 +24,7 @@ from mechanisms.columns import Categorical, Column
 from mechanisms.conditioning import DRAWN, conditioned, fill_possible
 from mechanisms.constraints.rows import settle
 from mechanisms.domain import Domain
+from mechanisms.errors import ConditionError
 from mechanisms.keyed.declared import ChildTable, KeyedTables
 from mechanisms.keyed.summaries import summarised
 from mechanisms.keyed.views import (
@@ -183,10 +184,20 @@ class _Drawing:
             wrong |= has_rows & (codes[:, place] == absent)
         if not wrong.any():
             return codes
+        filled = codes.copy()
+        try:
+            under = conditioned(model, evidence).model
+        except ConditionError:
+            # Noise left no person with a whole first row: what is absent is any other value.
+            for name, allowed in evidence.items():
+                place, others = names.index(name), np.flatnonzero(allowed)
+                mine = np.flatnonzero(wrong & (allowed[codes[:, place]] == 0))
+                if len(others):
+                    drawn = self.generator.integers(len(others), size=len(mine))
+                    filled[mine, place] = others[drawn]
+            return filled
         given = codes[wrong].copy()
         given[:, places] = DRAWN
-        under = conditioned(model, evidence).model
-        filled = codes.copy()
         filled[wrong] = _fill(under, given, (), generator=self.generator)
         return filled
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mechanisms.columns import Categorical, Moment
 from mechanisms.estimate import Estimate
+from mechanisms.estimate_errors import Knowledge
 from mechanisms.estimates import estimates
 from mechanisms.keyed.declared import ChildTable, KeyedTables
 from mechanisms.keyed.summaries import ANY, YES, summary_column
@@ -72,10 +73,16 @@ def keyed_estimates(
                 continue
             model = models[view]
             found += (
-                KeyedEstimate(child.name, column, said, estimates(model, knowledge, of)[0])
+                KeyedEstimate(child.name, column, said, _answer(model, knowledge, of))
                 for column, said, of in asked(child, model)
             )
     return tuple(found)
+
+
+def _answer(model: Model, knowledge: Knowledge, question: Question | None) -> Estimate:
+    if question is None:
+        return Estimate({}, refusal="noise left no value that both rows may have")
+    return estimates(model, knowledge, question)[0]
 
 
 def not_measured(found: Sequence[KeyedEstimate], table: str) -> list[str]:
@@ -112,8 +119,11 @@ def _summaries(child: ChildTable, model: Model) -> Iterator[tuple[str, str, Ques
                 yield "", f"{summary.said}: {value}", Question(share, where=having)
 
 
-def _steps(child: ChildTable, model: Model) -> Iterator[tuple[str, str, Question]]:
-    """Yields columns that are drawn given the row before, and the figures that tell how much it says of them."""
+def _steps(child: ChildTable, model: Model) -> Iterator[tuple[str, str, Question | None]]:
+    """Yields columns that are drawn given the row before, and the figures that tell how much it says of them.
+
+    Private categories are chosen for each of the two rows by itself: with none in both there is no question.
+    """
     by_change = {change.name for change in child.changes}
     for name in child.changing:
         before, now = (f"{child.name}.{word}.{name}" for word in (BEFORE, NOW))
@@ -122,7 +132,10 @@ def _steps(child: ChildTable, model: Model) -> Iterator[tuple[str, str, Question
             said = f"mean change of {name} from row to row"
             yield name, said, Question(Measure(MEAN, (change,)))
         elif isinstance(child.column(name), Categorical):
-            for value in _commonest(model, before):
+            both = [value for value in _commonest(model, before) if value in _values(model, now)]
+            if not both:
+                yield name, f"{name} stays", None
+            for value in both:
                 given, stays = (Test(each, "=", (value,)) for each in (before, now))
                 question = Question(Measure(SHARE, of=(stays,)), where=(given,))
                 yield name, f"{name} {value} stays", question
@@ -137,7 +150,8 @@ def _values(model: Model, name: str) -> tuple[str, ...]:
 
 
 def _commonest(model: Model, name: str) -> list[str]:
-    values = _values(model, name)
+    column = model.domain.columns[model.domain.index(name)]
     (shares,) = model.answers([(name,)])
-    order = sorted(range(len(values)), key=lambda code: -float(shares[code]))
-    return [values[code] for code in order[:MOST_VALUES]]
+    # Codes that begin alike share a cell.
+    of = {value: float(shares[column.code_of(value)]) for value in _values(model, name)}
+    return sorted(of, key=lambda value: -of[value])[:MOST_VALUES]
