@@ -515,3 +515,17 @@ def test_table_and_transcript_of_another_run_fail(
         audit = audited(change.files, tmp_path)
         assert audit is not None
         assert not audit.ok
+
+
+def test_a_bundle_that_somebody_unpacked_is_audited_twice(
+    bundles: Mapping[str, Files], tmp_path: Path
+) -> None:
+    """The page of the first audit is no file of the bundle; in an archive it is one too many (the control)."""
+    folder = unpacked(tmp_path / "own", bundles["own"])
+    (folder / "audit.html").write_text("all is well\n", encoding="utf-8")
+    audit = audit_folder(folder)
+    assert failed(audit) == set()
+    (page,) = (file for file in audit.files if file.name == "audit.html")
+    assert page.unchecked
+    forged = audited({**bundles["own"], "audit.html": b"all is well\n"}, tmp_path)
+    assert forged is None or failed(forged) == {"contents"}

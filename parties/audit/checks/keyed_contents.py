@@ -17,6 +17,7 @@ from mechanisms.keyed.conditions import PersonsWanted
 from mechanisms.text_table import TextTable, and_list
 from parties.audit.bundle import CARD, PACKAGE, PAGE_FILE, REPORT_FILE, TERMS
 from parties.audit.checks.contents import (
+    AUDIT_PAGE,
     EVERYTHING,
     check_package,
     file_names,
@@ -41,7 +42,6 @@ _CLAIMED = ("time", LEFT_OUT)
 """Parts of a report that are its writer's word."""
 _EDITION = "edition"
 _CONFIG = "config.toml"
-_PAGE_OF_AUDIT = "audit.html"
 _OWN = ("party", "tls", "compute", "network")
 """Sections of a view's run that the study does not have: its servers."""
 
@@ -166,7 +166,7 @@ class KeyedContents:
     def _is_page(self, name: str) -> bool:
         """True for the page of an audit, which each audit writes anew."""
         of = self.view_of(name)
-        return name == (_PAGE_OF_AUDIT if of is None else f"{VIEWS}/{of}/{_PAGE_OF_AUDIT}")
+        return name == (AUDIT_PAGE if of is None else f"{VIEWS}/{of}/{AUDIT_PAGE}")
 
     @property
     def _is_bundle(self) -> bool:
