@@ -23,8 +23,8 @@ from parties.storage.user_paths import budget_path
 RECORD = "tables.sealed"
 """Name of the record in a run's folder."""
 NO_RECORD = (
-    "the run's folder has no record of the table that it was made of which this user's keys open, so that --data is "
-    "its maker's word"
+    "the run's folder has no record of the table that it was made of which this user's keys open, so that the given "
+    "table is its maker's word"
 )
 
 

@@ -97,7 +97,7 @@ def test_a_server_and_clients_make_tables_that_an_audit_follows(tmp_path: Path) 
     assert set(run.tables) == {"patients", "stays"}
     assert run.report["method"] == FLAIM
     audited = json.loads(ran("audit", run.folder, "--json"))
-    assert [check["status"] for check in audited["checks"]] == ["pass"] * 3
+    assert [check["status"] for check in audited["checks"]] == ["pass"] * 5
     assert sorted(audited["views"]) == ["patients", "stays"]
     # Of a study whose persons pay less this is none.
     document = parse_toml(config.read_text(encoding="utf-8"))
@@ -105,6 +105,9 @@ def test_a_server_and_clients_make_tables_that_an_audit_follows(tmp_path: Path) 
     less = tmp_path / "less.toml"
     less.write_text(tomli_w.dumps(document), encoding="utf-8")
     assert "budget" in audit_keyed(run.folder, agreed=less).failed
+    run.save(tmp_path / "run.zip", uncharged="a test", budget=tmp_path / "budget.sqlite")
+    bundled = json.loads(ran("audit", tmp_path / "run.zip", "--json"))
+    assert [check["status"] for check in bundled["checks"]] == ["pass"] * 5
 
 
 def test_a_study_for_hosts_is_of_flaim(tmp_path: Path) -> None:
