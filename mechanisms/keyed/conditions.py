@@ -199,15 +199,37 @@ def _satisfying(tables: KeyedTables, tests: _Tests, persons: Persons) -> NDArray
         every = np.arange(persons.count)
         if of := tests.rows.get(child.name):
             held &= np.isin(every, whose[_holds(child.domain, of, texts, table=child.name)])
-        asked = [
-            test
-            for table, test in tests.own
-            if table == child.name and test.values and test.column != NUMBER
-        ]
-        if asked:
+        own = [test for table, test in tests.own if table == child.name]
+        counts = np.bincount(whose, minlength=persons.count)
+        for test in own:
+            if test.column == NUMBER:
+                held &= _counted(test, counts)
+        if asked := [test for test in own if test.column != NUMBER]:
             some, values = summaries_of(child, whose, texts)
-            domain = summaries_domain(child.domain, child.summaries)
-            held &= np.isin(every, some[_holds(domain, asked, values, table=child.name)])
+            held &= np.isin(every, some[_summarised(child, asked, values)])
+    return held
+
+
+def _counted(test: Test, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns the persons (persons,) whose number of rows, which dates may have ended early, satisfies a test."""
+    numbers = [number for value in test.values if (number := parse_number(value)) is not None]
+    if compare := _COMPARISONS.get(test.operator):
+        return np.array([compare(count, numbers[0]) for count in counts.tolist()], np.bool_)
+    listed = np.isin(counts, np.array(numbers, np.float64))
+    return ~listed if test.operator in ("!=", "not in") else listed
+
+
+def _summarised(child: ChildTable, tests: Sequence[Test], values: Texts) -> NDArray[np.bool_]:
+    """Returns the persons with rows whose summaries satisfy all tests."""
+    domain = summaries_domain(child.domain, child.summaries)
+    held = np.ones(len(next(iter(values.values()))), np.bool_)
+    for test in tests:
+        if not test.values:
+            absent = np.array([value is None for value in values[test.column].tolist()], np.bool_)
+            held &= absent if test.operator == "missing" else ~absent
+    with_values = [test for test in tests if test.values]
+    if with_values:
+        held &= _holds(domain, with_values, values, table=child.name)
     return held
 
 

@@ -29,7 +29,8 @@ from mechanisms.errors import DataError
 from mechanisms.keyed.declared import BY_TABLES, ChildTable, KeyedTables, ParentTable
 from mechanisms.keyed.summaries import (
     ANY,
-    KINDS,
+    LAST,
+    MEAN,
     NO,
     YES,
     Summary,
@@ -160,7 +161,7 @@ def _part_rows(
     ignore = (*child.domain.ignore, *child.copied)
     own = replace(child, domain=child.domain.only(child.own, ignore), copied=())
     alone = KeyedTables(ParentTable(parent.name, parent.key), (own,))
-    return view_tables(alone, {name: given}, where={name: where})
+    return view_tables(alone, {name: given}, where={name: where}, words=Words.of(tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +193,17 @@ def _unlisted(word: str, listed: Collection[str]) -> str:
 
 
 def view_tables(
-    tables: KeyedTables, given: Mapping[str, TextTable], *, where: Mapping[str, str]
+    tables: KeyedTables,
+    given: Mapping[str, TextTable],
+    *,
+    where: Mapping[str, str],
+    words: Words | None = None,
 ) -> dict[str, TextTable]:
     """Returns an owner's rows of each view, by name, from its tables as they were read.
 
-    ``where`` names the tables in errors. Raises ``DataError`` for a table that is missing or does not fit its domain, a
-    row without a key, two persons with one key, or a row whose person is in no row of the table of persons.
+    ``where`` names the tables in errors. ``words`` are those of the views if they are of more tables than these.
+    Raises ``DataError`` for a table that is missing or does not fit its domain, a row without a key, two persons with
+    one key, or a row whose person is in no row of the table of persons.
     """
     if missing := [name for name in tables.names if name not in given]:
         raise DataError(f"no table {missing[0]!r}; expected {', '.join(tables.names)}")
@@ -214,7 +220,7 @@ def view_tables(
         )
         for child in tables.children
     }
-    rows = _Rows(tables, read, persons, sequences, Words.of(tables))
+    rows = _Rows(tables, read, persons, sequences, words or Words.of(tables))
     found = {tables.parent.name: rows.persons()}
     found |= {
         child.name: rows.steps(child)
@@ -292,7 +298,8 @@ def _as_first_row(child: ChildTable, summary: Summary) -> list[Never]:
         return replace(test, column=f"{child.name}.{FIRST}.{test.column}")
 
     found = [_never(*map(first, tests), no)]
-    for other in map(opposite, tests):
+    # With most = 1 the number 1 stands for more rows, too.
+    for other in map(opposite, tests) if child.most > 1 else ():
         (held,) = sets_of(summary.column, [other], own).values()
         found += [] if held.is_empty else [_never(one, yes, first(other))]
     return [rule for rule in found if rule is not None]
@@ -395,7 +402,7 @@ def _origin(name: str) -> str:
     """Returns the table's column that a view's column has values of, as ``stays.ward`` for ``stays.before.ward``."""
     table, _, rest = name.partition(".")
     word, _, inner = rest.partition(".")
-    return f"{table}.{inner if word in (FIRST, BEFORE, NOW, CHANGE, *KINDS) else rest}"
+    return f"{table}.{inner if word in (FIRST, BEFORE, NOW, CHANGE, LAST, MEAN) else rest}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -439,11 +446,12 @@ def _keys_of(table: TextTable, key: str, domain: Domain, *, where: str) -> tuple
 
 
 def cells_of(domain: Domain, column: Column, values: Sequence[str]) -> list[str | None]:
-    """Returns a column's values, None for a missing one."""
-    if not column.missing:
-        return list(values)
-    absent = {value for value in domain.missing_values if column.code_of(value) is None}
-    return [None if value in absent else value for value in values]
+    """Returns a column's values, None for a missing one, and the column's word for others for unlisted ones."""
+    known = {value: column.code_of(value) is not None for value in set(values)}
+    absent = {value for value in domain.missing_values if column.missing and not known.get(value)}
+    other = column.other if isinstance(column, Categorical) else ""
+    found = (None if value in absent else value for value in values)
+    return [other if other and v is not None and not known[v] else v for v in found]
 
 
 def _persons(tables: KeyedTables, read: Mapping[str, _Read]) -> dict[Key, int | None]:
@@ -567,8 +575,15 @@ class _Rows:
 
     def _column(self, table: str, name: str, rows: Sequence[int | None]) -> list[str]:
         cells = self.read[table].cells[name]
-        found = (self.words.none if row is None else cells[row] for row in rows)
+        none = self._none(self.tables.domain_of(table).columns, name)
+        found = (none if row is None else cells[row] for row in rows)
         return [self.words.missing if cell is None else cell for cell in found]
+
+    def _none(self, columns: Sequence[Column], name: str) -> str:
+        """Returns the word for no row: as `_or_none` has it, a missing value of categories that a run finds."""
+        column = next(each for each in columns if each.name == name)
+        private = isinstance(column, Categorical) and column.private is not None
+        return self.words.missing if private else self.words.none
 
     def _summary(self, child: ChildTable, summary: Summary, keys: Sequence[Key]) -> list[str]:
         rows = self.sequences[child.name]
@@ -576,7 +591,12 @@ class _Rows:
         cells = self.read[child.name].cells
         of = [rows[key] for key in some]
         values = dict(zip(some, summarised(child.domain, summary, cells, persons=of), strict=True))
-        found = (values[key] if rows.get(key) else self.words.none for key in keys)
+        none = (
+            self.words.none
+            if summary.kind == ANY
+            else self._none(child.domain.columns, summary.name)
+        )
+        found = (values[key] if rows.get(key) else none for key in keys)
         return [self.words.missing if value is None else value for value in found]
 
     def _changes(

@@ -70,8 +70,9 @@ class KeyedAuditResult:
 
     @property
     def headline(self) -> str:
-        """First sentences of each view's audit."""
-        return " ".join(f"{name}: {view.headline}" for name, view in self.views.items())
+        """First sentences of each view's audit, after what nobody has checked of the whole."""
+        said = [f"{name}: {view.headline}" for name, view in self.views.items()]
+        return " ".join([*([self._found.notice] if self._found.notice else []), *said])
 
     @property
     def failed(self) -> tuple[Check, ...]:

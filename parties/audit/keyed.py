@@ -24,10 +24,11 @@ _ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedAudit:
-    """Audits of the views by name, and the checks on all of them together."""
+    """Audits of the views by name, and the checks on all of them together, with a ``notice`` of what is unchecked."""
 
     views: Mapping[str, Audit]
     checks: tuple[Check, ...]
+    notice: str = ""
 
     @property
     def ok(self) -> bool:
@@ -49,6 +50,7 @@ class KeyedAudit:
         """Returns the document that `syncret audit --json` prints."""
         return {
             "ok": self.ok,
+            "notice": self.notice,
             "checks": [asdict(check) for check in self.checks],
             "views": {name: audit.to_dict() for name, audit in self.views.items()},
         }
@@ -93,7 +95,7 @@ def audit_keyed(
         make_check("report", whole.check_report),
         make_check("contents", whole.check_files),
     )
-    return KeyedAudit(views, checks)
+    return KeyedAudit(views, checks, whole.notice())
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mechanisms.accounting import ZCDP, round_up
+from mechanisms.errors import DataError
 from parties.audit.bundle import PACKAGE, PAGE_FILE, REPORT_FILE, check_bundle_path, write_bundle
 from parties.audit.checks.keyed_documents import keyed_documents, keyed_package, study_digest
 from parties.audit.packing import PackedRun, bundled_files, prepare_bundle, terms_text
@@ -130,7 +131,12 @@ def _of_persons(study: KeyedStudy, rows: Rows) -> Table:
     """Returns the rows of a view by which its persons are known: of several sources those of persons."""
     if isinstance(rows, Table):
         return rows
-    return rows.get(study.tables.parent.name) or next(iter(rows.values()))
+    of_persons = rows.get(study.tables.parent.name) or next(iter(rows.values()), None)
+    if of_persons is None:
+        raise DataError(
+            f"--table is not given for all of {', '.join(study.tables.names)}; expected every table of the study"
+        )
+    return of_persons
 
 
 def _whole(study: KeyedStudy, publications: Sequence[LocalPublication]) -> Release:

@@ -150,13 +150,17 @@ def _audit_keyed(
         for name in found.views
     }
     for name, view in found.views.items():
-        write_atomic(pages[name], render_audit(view))
+        # A folder from elsewhere may have links in the place of folders.
+        if not pages[name].parent.is_symlink() and not pages[name].parent.parent.is_symlink():
+            write_atomic(pages[name], render_audit(view))
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
         for name, view in found.views.items():
             click.echo(f"{printable(name)}: {textwrap.fill(printable(view.headline), 110)}")
             click.echo(f"{pages[name]}\n")
+        if found.notice:
+            click.echo(f"{textwrap.fill(found.notice, 110)}\n")
         click.echo("All views together")
         _print_checks(found.checks)
     if not found.ok:

@@ -9,14 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mechanisms.columns import Categorical
+from mechanisms.domain import Domain
 from mechanisms.errors import ConditionError, DomainError
 from mechanisms.keyed import drawing
 from mechanisms.keyed.conditions import PersonsWanted, persons_where
-from mechanisms.keyed.declared import BY_TABLES, KeyedTables
+from mechanisms.keyed.declared import BY_TABLES, ChildTable, KeyedTables, ParentTable
 from mechanisms.keyed.drawing import draw_persons, keyed_frames
 from mechanisms.keyed.figures import keyed_figures
-from mechanisms.keyed.summaries import Summary
-from mechanisms.keyed.views import KEY, source_tables, view_tables, views_of
+from mechanisms.keyed.summaries import Summary, summarised
+from mechanisms.keyed.views import KEY, View, source_tables, view_tables, views_of
+from mechanisms.numbers import Real
+from mechanisms.private_categories import PrivateCategories
 from mechanisms.table import encode
 from mechanisms.text_table import TextTable
 from tests.mechanisms.test_keyed import Columns, drafted, models_of, office, table
@@ -207,7 +211,7 @@ def test_summaries_are_kept_in_a_configuration() -> None:
         ({"kind": "any", "name": "x", "where": "ward ="}, "cannot be read"),
         ({"kind": "any", "name": "x", "where": "ward = theatre"}, "'theatre' is no value"),
         ({"kind": "any", "name": "x", "where": "none = 1"}, "no column 'none'"),
-        ({"kind": "any", "name": "x", "where": "ward is missing"}, "expected another test"),
+        ({"kind": "any", "name": "x", "where": "ward is missing"}, "cannot be read from"),
         ({"kind": "any", "name": "", "where": "ward = surgery"}, "name = ''; expected a text"),
         (OPERATED, "two summaries 'any.operated'"),
         ("last", "kind = 'last'"),
@@ -216,3 +220,87 @@ def test_summaries_are_kept_in_a_configuration() -> None:
 def test_summaries_that_do_not_fit_are_refused(summary: object, said: str) -> None:
     with pytest.raises(DomainError, match=f"table 'stays'.*{said}"):
         with_summaries(office(), [OPERATED, summary])
+
+
+def test_a_mean_is_the_same_in_every_version_of_python() -> None:
+    """`sum` would make 90.85000000000001 of these numbers in Python 3.11, and 90.85 in 3.12."""
+    domain = Domain((Real("weight", 0.0, 200.0, decimals=1),), ("",))
+    cells = {"weight": ["61.8", "102.5", "90.9", "108.2"]}
+    assert summarised(domain, Summary("mean", "weight"), cells, persons=[range(4)]) == ["90.8"]
+
+
+WARDS = ("a", "b", "c")
+
+
+def wards(
+    rows: dict[str, list[str]], ward: Categorical, summaries: tuple[Summary, ...], *, most: int = 3
+) -> tuple[View, TextTable]:
+    """The view of persons p and q, of whom q has no stays, and its rows."""
+    persons = Domain((Categorical("sex", ("f", "m", "missing")),), ("",), ignore=("pid",))
+    stays = Domain((ward, Categorical("note", ("x", "y"))), ("",), ignore=("pid",))
+    child = ChildTable("stays", "pid", stays, min(2, most), most, summaries=summaries)
+    tables = KeyedTables(ParentTable("persons", "pid", persons), (child,))
+    of = {"persons": {"pid": ["p", "q"], "sex": ["f", "m"]}, "stays": rows}
+    (view, *_) = views_of(tables)
+    return view, persons_view(tables, of)
+
+
+def stays(*cells: str) -> dict[str, list[str]]:
+    return {"pid": ["p"] * len(cells), "ward": list(cells), "note": ["x"] * len(cells)}
+
+
+def test_who_has_no_rows_has_no_value_of_private_categories() -> None:
+    private = PrivateCategories(WARDS)
+    ward = Categorical("ward", WARDS, other="rest", private=private)
+    view, rows = wards(stays("a", "b"), ward, (Summary("last", "ward"),))
+    codes = encode(view.domain, rows)
+    for name in ("stays.first.ward", "stays.last.ward"):
+        place = view.domain.index(name)
+        column = view.domain.columns[place]
+        assert column.missing
+        assert codes[1, place] == column.size - 1
+        assert codes[0, place] != column.size - 1
+
+
+def test_one_row_that_counts_is_not_the_only_one() -> None:
+    """Any of three rows satisfies the condition, and the first does not, where a synthetic person has one row."""
+    ward = Categorical("ward", WARDS)
+    view, rows = wards(stays("a", "b", "c"), ward, (Summary("any", "x", "ward = b"),), most=1)
+    encode(view.domain, rows)
+    assert rows.columns["stays.any.x"][0] == "yes"
+
+
+@pytest.mark.parametrize("cell", ["none", "missing", "theatre"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_values_that_are_not_listed_are_others_whatever_they_are_called(
+    cell: str, missing: bool
+) -> None:
+    ward = Categorical("ward", WARDS, other="rest", missing=missing)
+    summaries = (Summary("last", "ward"), Summary("any", "x", "ward = rest"))
+    view, rows = wards(stays("a", cell), ward, summaries)
+    assert rows.columns["stays.last.ward"] == ["rest", "none"]
+    assert rows.columns["stays.any.x"] == ["yes", "none"]
+    encode(view.domain, rows)
+
+
+def test_a_missing_summary_is_one_of_the_rows() -> None:
+    of = office(200, seed=2)
+    tables = with_summaries(of)
+    for where, absent in (("is missing", True), ("is not missing", False)):
+        wanted = PersonsWanted(40, f"stays.last.ward {where}", seed=4)
+        whose, texts = persons_where(tables, models_of(tables, of), wanted).rows["stays"]
+        some, values = drawing.summaries_of(tables.children[0], whose, texts)
+        assert len(some) == 40
+        assert all((value is None) == absent for value in values["last.ward"])
+
+
+def test_an_owner_of_rows_alone_has_the_words_of_the_whole_study() -> None:
+    """ "missing" is a category of the persons, who are elsewhere."""
+    of = office(60)
+    of["patients"]["sex"][0] = "missing"
+    parent, child = with_summaries(of).to_dict()
+    tables = KeyedTables.from_list([parent | {"linked": BY_TABLES}, child])
+    own = source_tables(tables, {"stays": table(of["stays"])}, where={"stays": "stays"})
+    found = {*own["patients"]["stays"].columns["stays.last.ward"]}
+    assert "missing 2" in found
+    assert "missing" not in found

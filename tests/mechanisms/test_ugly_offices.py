@@ -76,9 +76,10 @@ def _has(child: ChildTable, summary: Summary) -> bool:
 
 def _any_of(child: ChildTable, name: str) -> Summary:
     """Returns whether any row has the column's first value."""
-    value = child.column(name).labels[0]
-    escaped = value.replace("\\", r"\\").replace('"', r"\"")
-    return Summary("any", f"some {name}", f'`{name}` = "{escaped}"')
+    column, value = (
+        f"'{text}'" if '"' in text else f'"{text}"' for text in (name, child.column(name).labels[0])
+    )
+    return Summary("any", f"some {name}", f"{column} = {value}")
 
 
 def check(seed: int) -> None:

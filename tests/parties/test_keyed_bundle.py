@@ -59,6 +59,13 @@ def study_of(folder: Path) -> tuple[Path, list[str]]:
     return path, options
 
 
+SUMMARY = b"""
+[[table.summary]]
+kind = "last"
+column = "ward"
+"""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run by central AIM in `run`, its tables, and its bundle."""
@@ -202,9 +209,14 @@ def secrets_of(place: Path) -> list[str]:
         figures += (number for where in REAL_FIGURES for number in reals(report, _steps(where)))
     # A share of few rows can be that of synthetic ones, too.
     figures = [each for each in figures if each not in alike]
-    exact = {repr(each) for each in figures if float(Fraction(each).limit_denominator(999)) != each}
+    exact = {repr(each) for each in figures if not _is_share(each)}
     assert len(exact) > 30
     return [*found, *exact]
+
+
+def _is_share(number: float) -> bool:
+    """True for a share of few rows, whatever its last digit, which synthetic ones can have, too."""
+    return abs(float(Fraction(number).limit_denominator(999)) - number) < 1e-12
 
 
 def told(files: Files, secrets: list[str]) -> set[str]:
@@ -531,7 +543,9 @@ def test_an_unchanged_bundle_passes_and_says_what_nobody_can_check(
     assert found is not None
     assert {check.status for check in found} == {"pass"}
     said = found[0].detail.partition("Not checked: ")[2]
-    assert said == "report.json (time and left_out)." or "report.json (time, left_out)" in said
+    assert "report.json (time and left_out)" in said or "report.json (time, left_out)" in said
+    assert "study.toml (" in said
+    assert "what no view has: keys, order, formats, conditions of summaries" in said
 
 
 def test_every_change_to_a_bundle_is_found(files: Files, tmp_path: Path) -> None:
@@ -613,7 +627,31 @@ def test_other_tables_reports_and_budgets_are_found(
     lie = {"study.toml": less, "report.json": text}
     (tmp_path / "study.toml").write_bytes(less)
     lie |= pages(load_keyed_study(tmp_path / "study.toml"), text)
-    assert "report" in failing(lie)
+    assert "contents" in failing(lie)
+    # Terms that no view's run has, with a file of them that fits.
+    agreed = files["study.toml"].replace(b"[run]\n", b'[run]\nterms = "none"\n')
+    assert agreed != files["study.toml"]
+    (tmp_path / "study.toml").write_bytes(agreed)
+    other = load_keyed_study(tmp_path / "study.toml")
+    forged = {"study.toml": agreed} | pages(other, files["report.json"])
+    assert "contents" in failing(forged)
+
+
+def test_tables_other_than_the_agreed_ones_are_found_and_texts_of_another_edition_named(
+    files: Files, tmp_path: Path
+) -> None:
+    """What no view has: here a summary that another condition would make is not of the agreed study."""
+    (tmp_path / "agreed.toml").write_bytes(files["study.toml"] + SUMMARY)
+    agreed = load_keyed_study(tmp_path / "agreed.toml")
+    with unpacked_run(packed(tmp_path / "same.zip", files)) as found:
+        folder = KeyedFolder.of(found.folder)
+        whole = KeyedContents(folder, agreed, found.left_out)
+        check = make_check("contents", whole.check_files)
+        assert check.status == FAIL
+        assert not whole.notice()
+        path = found.folder / PACKAGE
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"edition": 6}))
+        assert "NOT CHECKED" in KeyedContents(folder, folder.study, found.left_out).notice()
 
 
 def pages(study: KeyedStudy, report: bytes) -> Files:

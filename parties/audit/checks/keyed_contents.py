@@ -5,6 +5,7 @@ anew from models and tables, and its page and a bundle's documents from the repo
 `parties.audit.checks.contents` does for the files of one view; a file in no list fails. No value here is secret.
 """
 
+import contextlib
 import filecmp
 import json
 import tempfile
@@ -30,6 +31,7 @@ from parties.audit.checks.report import require_same
 from parties.audit.checks.report_parts import edition_of
 from parties.audit.findings import CheckFailure, NotApplicable, require
 from parties.config import load_config
+from parties.foundation.errors import PartyError
 from parties.foundation.version import TEXT_EDITION
 from parties.local.keyed import MARK, KeyedFolder, read_report, report_of, write_tables
 from parties.local.keyed_run import OF_VIEWS, STUDY_FILE, VIEWS
@@ -43,6 +45,8 @@ _CLAIMED = ("time", LEFT_OUT)
 _EDITION = "edition"
 _CONFIG = "config.toml"
 _OWN = ("party", "tls", "compute", "network")
+_SAID = ("epsilon", "delta", "terms")
+"""Keys of [run] that documents tell, and the runs of all views have sealed."""
 """Sections of a view's run that the study does not have: its servers."""
 
 
@@ -151,6 +155,17 @@ class KeyedContents:
         sentence += f" Not there: {and_list(missing)}." if missing else ""
         return f"Each file follows from the views, whose own files are theirs to check.{sentence}"
 
+    def notice(self) -> str:
+        """Returns a sentence for the headline if nobody has checked what people read; "" otherwise."""
+        with contextlib.suppress(CheckFailure, PartyError):
+            if not self._ours:
+                return (
+                    "What people read of all tables together was NOT CHECKED: report.html, a bundle's card and data "
+                    "package. They state another edition of texts than this program's, as a forger can: have them "
+                    "checked by the version of Syncret that wrote them."
+                )
+        return ""
+
     def view_of(self, name: str) -> str | None:
         """Returns the view whose file ``name`` is, None for one beside the views."""
         parts = name.split("/")
@@ -220,9 +235,22 @@ class KeyedContents:
             yield "comments"
         differing = set[str]()
         for name, config in study.configs.items():
-            one, other = config.to_dict(), load_config(self._folder.view(name) / _CONFIG).to_dict()
+            ran = load_config(self._folder.view(name) / _CONFIG)
+            for key in _SAID:
+                of_study, of_run = getattr(config.run, key), getattr(ran.run, key)
+                require(
+                    of_study == of_run, f"{STUDY_FILE} has another run.{key} than the run of {name}"
+                )
+            one, other = config.to_dict(), ran.to_dict()
             differing |= {key for key in {**one, **other} if one.get(key) != other.get(key)}
         yield from sorted(differing.difference(_OWN))
+        # No view has these parts, so that only the agreed study tells whether they are its own.
+        agreed = self._agreed.study
+        if agreed is study:
+            yield "what no view has: keys, order, formats, conditions of summaries"
+        else:
+            same = agreed.tables.to_dict() == study.tables.to_dict()
+            require(same, f"{STUDY_FILE} describes other tables than the agreed configuration")
 
     def _claimed(self) -> Iterator[str]:
         yield from (key for key in _CLAIMED if key in self._report)
