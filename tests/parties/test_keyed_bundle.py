@@ -640,7 +640,7 @@ def test_other_tables_reports_and_budgets_are_found(
 def test_tables_other_than_the_agreed_ones_are_found_and_texts_of_another_edition_named(
     files: Files, tmp_path: Path
 ) -> None:
-    """What no view has: here a summary that another condition would make is not of the agreed study."""
+    """A summary is part of the agreed study and of no view that an audit opens."""
     (tmp_path / "agreed.toml").write_bytes(files["study.toml"] + SUMMARY)
     agreed = load_keyed_study(tmp_path / "agreed.toml")
     with unpacked_run(packed(tmp_path / "same.zip", files)) as found:
