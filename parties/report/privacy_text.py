@@ -121,7 +121,7 @@ def _rows(rows: int, what: str = "row") -> str:
 
 
 CENTRAL = "aim"
-_NAMES = {"distaim": "DistAIM", CENTRAL: "central AIM"}
+_NAMES = {"distaim": "DistAIM", CENTRAL: "central AIM", "flaim": "FLAIM"}
 _FLAIM = "flaim-"
 ACCOUNT = "account"
 """Key of a published report with the statement on the budget that a run on one machine is charged to."""

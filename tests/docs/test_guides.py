@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+import syncret
 from parties.cli.main import cli
 from tests.docs.guides import (
     DOCS,
@@ -162,6 +163,11 @@ def test_site_builds_without_a_warning_and_asks_nobody_else(tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     pages = list(site.rglob("*.html"))
     assert {f"{path.stem}.html" for path in DOCS.glob("*.md")} <= {page.name for page in pages}
+    made = {
+        name: (site / f"{name}.html").read_text(encoding="utf-8") for name in ("commands", "python")
+    }
+    assert all(f">syncret {name}<" in made["commands"] for name in ("run", "bundle", "data sample"))
+    assert all(f'id="{name.lower()}"' in made["python"] for name in syncret.__all__)
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//', text)

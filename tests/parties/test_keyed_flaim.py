@@ -1,6 +1,7 @@
 """FLAIM on the views of tables with keys: the budget of a person, runs, their audit, studies on hosts."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,8 @@ def test_a_server_and_clients_make_tables_that_an_audit_follows(tmp_path: Path) 
     run.save(tmp_path / "run.zip", uncharged="a test", budget=tmp_path / "budget.sqlite")
     bundled = json.loads(ran("audit", tmp_path / "run.zip", "--json"))
     assert [check["status"] for check in bundled["checks"]] == ["pass"] * 5
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        assert b"made by FLAIM: " in archive.read("model-card.md")
 
 
 def test_a_study_for_hosts_is_of_flaim(tmp_path: Path) -> None:

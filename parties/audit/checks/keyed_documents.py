@@ -30,7 +30,7 @@ from parties.audit.checks.documents import (
     terms_bytes,
 )
 from parties.foundation.version import TEXT_EDITION
-from parties.local.keyed_run import STUDY_FILE, VIEWS
+from parties.local.keyed_run import OF_VIEWS, STUDY_FILE, VIEWS
 from parties.methods.keyed_study import KeyedStudy, study_text
 from parties.report.keyed import estimate_rows
 from parties.report.privacy_text import method_name
@@ -71,7 +71,7 @@ def keyed_card(study: KeyedStudy, report: Mapping[str, Any]) -> str:
     rows = ", ".join(f"{number:,} rows of {name}" for name, number in report["tables"].items())
     privacy = report["privacy"]
     method = report["method"]
-    by = "made" if method not in ("aim", "distaim") else f"made by {method_name(method)}"
+    by = "made" if method == OF_VIEWS else f"made by {method_name(method)}"
     sections = [
         f"# Model card: {markdown_text(study.id)}",
         f"Synthetic tables with keys, {by}: {markdown_text(rows)}, of {report['persons']:,} persons. Every row was "
