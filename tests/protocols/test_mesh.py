@@ -82,11 +82,20 @@ def part(
 
 
 async def all_connect(
-    addresses: Sequence[Address], tls: Sequence[TlsFiles], *, delays: Sequence[float] = (0, 0, 0)
+    addresses: Sequence[Address],
+    tls: Sequence[TlsFiles],
+    *,
+    delays: Sequence[float] = (0, 0, 0),
+    after: "asyncio.Task[None] | None" = None,
 ) -> None:
-    """Three parties connect, and every connection carries a byte from its dialler to the right peer."""
+    """Three parties connect, and every connection carries a byte from its dialler to the right peer.
+
+    Parties 1 and 2 begin when the task ``after`` has ended.
+    """
 
     async def one(pid: int) -> tuple[Connections, Connections]:
+        if pid and after:
+            await after
         await asyncio.sleep(delays[pid])  # Sleeps: slow.
         return await part(pid, addresses, tls[pid]).connect()
 
@@ -342,12 +351,14 @@ async def test_connect_refuses_the_greeting_of_a_peer_that_has_none_of_this_vers
 async def test_connect_remembers_a_refusal_when_the_peer_has_given_up(
     addresses: list[Address], tls: list[TlsFiles], authority: Authority
 ) -> None:
+    patient = part(0, addresses, tls[0], timeout_s=1.5)
+
     async def come_and_go() -> None:
         async with waiting(part(2, addresses, authority.files("hospital-7"))):
-            await asyncio.sleep(0.4)  # Sleeps: lasts.
+            while "hospital-7" not in patient.missing()[2]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
-    patient = part(0, addresses, tls[0], timeout_s=0.9).connect()
-    error, _ = await asyncio.gather(patient, come_and_go(), return_exceptions=True)
+    error, _ = await asyncio.gather(patient.connect(), come_and_go(), return_exceptions=True)
     assert "its certificate is for 'hospital-7'" in str(error)
 
 
@@ -484,7 +495,7 @@ async def test_connect_is_not_held_up_by_strangers(
 
     started = time.monotonic()
     try:
-        await asyncio.gather(all_connect(addresses, tls, delays=(0, 0.3, 0.3)), annoy())
+        await all_connect(addresses, tls, after=asyncio.create_task(annoy()))
     finally:
         for raw in strangers:
             raw.close()
@@ -591,7 +602,7 @@ async def test_connect_takes_the_newer_connection_of_a_peer(
     """The older one may be half-open: its end has gone and could not say so."""
     meshes = [part(pid, addresses, tls[pid]) for pid in range(3)]
     patient = asyncio.ensure_future(meshes[0].connect())
-    await asyncio.sleep(0.05)  # Sleeps: head start.
+    (await dialled(addresses[0])).close()
     older = await meshes[1]._dial_once(0, tls[1].context(server=False))
     others = await asyncio.gather(*(mesh.connect() for mesh in meshes[1:]))
     outgoing, incoming = await patient
