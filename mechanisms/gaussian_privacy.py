@@ -24,7 +24,9 @@ choices).
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -79,6 +81,8 @@ _PI_BELOW = Decimal("3.14159265358979323846264338327950288419716939937510")
 # Tolerance of the proportion between the costs of choices and of noise.
 _ALMOST = 1 + 2.0**-10
 _MANTISSA_BITS = 30
+_LOWEST, _HIGHEST = -900 << _MANTISSA_BITS, 32 << _MANTISSA_BITS
+_ROOT_2 = math.sqrt(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +230,42 @@ def gaussian_budget(epsilon: float, delta: float, *, distance: float = 0.0) -> f
     def kept(index: int) -> bool:
         return Decimal(delta_of([_gaussian(_grid(index))], epsilon)) <= left
 
-    low, high = -900 << _MANTISSA_BITS, 32 << _MANTISSA_BITS
+    # Floats only say where to look: what is kept is decided above, and the same wherever the search begins.
+    low, high = _bracket(kept, _guess(epsilon, float(left)))
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if kept(middle) else (low, middle)
     return float(_grid(low))
+
+
+def _bracket(kept: Callable[[int], bool], start: int) -> tuple[int, int]:
+    """Returns an index that is kept and a higher one that is not, found by growing steps from ``start``."""
+    step = 1
+    if kept(start):
+        while start + step < _HIGHEST and kept(start + step):
+            start, step = start + step, 2 * step
+        return start, min(start + step, _HIGHEST)
+    while start - step > _LOWEST and not kept(start - step):
+        start, step = start - step, 2 * step
+    return max(start - step, _LOWEST), start
+
+
+def _guess(epsilon: float, delta: float) -> int:
+    """Returns an index close to the largest cost that ``delta`` allows, where floats suffice for the curve."""
+
+    def value(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        a = mu / 2 - epsilon / mu
+        with contextlib.suppress(OverflowError):
+            return (math.erfc(-a / _ROOT_2) - math.exp(epsilon) * math.erfc((mu - a) / _ROOT_2)) / 2
+        return 0.0
+
+    low, high = -300.0, 11.0
+    for _ in range(64):
+        middle = (low + high) / 2
+        low, high = (middle, high) if value(middle) <= delta else (low, middle)
+    mantissa, exponent = math.frexp(math.exp(2 * low) / 2)
+    return (exponent - 1 << _MANTISSA_BITS) + int((2 * mantissa - 1) * (1 << _MANTISSA_BITS))
 
 
 def _grid(index: int) -> Fraction:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import NamedTuple
 
 CELLS_PER_ENTRY = 128
 """Number of cells of an inner product that weigh as much as an entry of a factor.
@@ -28,8 +29,7 @@ _KEPT_SPLITS = 128
 _PASSES = 20
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Digit:
+class Digit(NamedTuple):
     """Bits ``low``, ..., ``high`` - 1 of a column's code, which take ``size`` values."""
 
     column: int
@@ -151,6 +151,8 @@ class _Search:
     _options: list[list[tuple[int, tuple[int, ...]]]] = field(init=False)
     _weights: list[int] = field(init=False)
     _uses: list[int] = field(init=False)
+    # The weight of each item that is not in use, and 0 for the others.
+    _charges: list[int] = field(init=False)
     _users: dict[int, list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,6 +160,7 @@ class _Search:
         self._options = [[_option(split, numbers) for split in ways] for ways in self.splits]
         self._weights = [CELLS_PER_ENTRY * _weight(item) for item in numbers]
         self._uses = [0] * len(numbers)
+        self._charges = list(self._weights)
         self._users = {}
         for query, options in enumerate(self._options):
             for item in dict.fromkeys(item for _, items in options for item in items):
@@ -169,24 +172,35 @@ class _Search:
     def _added(self, query: int, option: int) -> int:
         """Returns the weight that an option would add for a query that has none."""
         cells, items = self._options[query][option]
-        return cells + sum(self._weights[item] for item in items if not self._uses[item])
+        return cells + sum([self._charges[item] for item in items])
 
     def _best(self, query: int) -> int:
-        return min(range(len(self._options[query])), key=lambda option: self._added(query, option))
+        """Returns the option that would add least for a query that has none."""
+        charges, best, least = self._charges, 0, -1
+        for option, (added, items) in enumerate(self._options[query]):
+            for item in items:
+                added += charges[item]
+            if added < least or least < 0:
+                best, least = option, added
+        return best
 
     def _put(self, query: int, option: int) -> int:
         """Chooses an option for a query that has none; returns the weight that it adds."""
         added = self._added(query, option)
         self.choices[query] = option
         for item in self._options[query][option][1]:
-            self._uses[item] += 1
+            self._use(item, 1)
         return added
 
     def _take(self, query: int) -> int:
         """Leaves a query without an option; returns the weight that it saves."""
         for item in self._options[query][self.choices[query]][1]:
-            self._uses[item] -= 1
+            self._use(item, -1)
         return self._added(query, self.choices[query])
+
+    def _use(self, item: int, change: int) -> None:
+        self._uses[item] += change
+        self._charges[item] = 0 if self._uses[item] else self._weights[item]
 
     def settle(self) -> None:
         """Moves one query at a time until none gains by it."""
@@ -212,12 +226,12 @@ class _Search:
         kept = [self.choices[query] for query in queries]
         gained = sum(self._take(query) for query in queries)
         if opened is not None:
-            self._uses[opened] += 1
+            self._use(opened, 1)
         for query in queries:
             self._put(query, self._best(query))
         if opened is not None:
             # Queries that were put as if it were free are counted again with its weight.
-            self._uses[opened] -= 1
+            self._use(opened, -1)
         for query in queries:
             self._take(query)
         gained -= sum(self._put(query, self.choices[query]) for query in queries)
