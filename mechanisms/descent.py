@@ -83,6 +83,7 @@ class Descent(Protocol):
         tree: JunctionTree,
         targets: Mapping[Clique, Target],
         potentials: Tables,
+        *,
         iterations: int,
         on_iteration: OnIteration,
     ) -> tuple[Tables, list[NDArray[np.float64]]]:
@@ -96,17 +97,21 @@ def mirror_descent(
     tree: JunctionTree,
     targets: Mapping[Clique, Target],
     potentials: Tables,
+    *,
     iterations: int,
     on_iteration: OnIteration,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
     """Minimises by Algorithm 1 of McKenna et al. 2019, with a line search on each step."""
-    return _descend(tree, targets, potentials, iterations, on_iteration, enough=-np.inf)
+    return _descend(
+        tree, targets, potentials, iterations=iterations, on_iteration=on_iteration, enough=-np.inf
+    )
 
 
 def descent_to_noise(
     tree: JunctionTree,
     targets: Mapping[Clique, Target],
     potentials: Tables,
+    *,
     iterations: int,
     on_iteration: OnIteration,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
@@ -116,16 +121,18 @@ def descent_to_noise(
     model with less loss has begun to fit the noise. A model that starts there stays as it is.
     """
     enough = sum(target.mean.size for target in targets.values()) / 2
-    return _descend(tree, targets, potentials, iterations, on_iteration, enough=enough)
+    return _descend(
+        tree, targets, potentials, iterations=iterations, on_iteration=on_iteration, enough=enough
+    )
 
 
 def _descend(
     tree: JunctionTree,
     targets: Mapping[Clique, Target],
     potentials: Tables,
+    *,
     iterations: int,
     on_iteration: OnIteration,
-    *,
     enough: float,
 ) -> tuple[Tables, list[NDArray[np.float64]]]:
     """Minimises until the loss is ``enough`` or less, or for at most ``iterations`` steps."""

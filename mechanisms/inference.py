@@ -51,14 +51,14 @@ class JunctionTree:
     """The junction forest whose cliques contain ``contained`` (`mechanisms.junction_tree`).
 
     ``cliques`` are its maximal cliques, depth first; ``parents[i]`` is the position of i's parent, before i, or -1;
-    ``shapes`` are the shapes of their tables. The base measure of a row is 0 where the domain has a structural zero,
-    else 1.
+    ``shapes`` are the shapes of their tables. ``domain`` has all columns. The base measure of a row is 0 where the
+    domain has a structural zero, else 1.
     """
 
     def __init__(self, domain: Domain, contained: Sequence[Clique]) -> None:
         self.cliques, self.parents = junction_tree(domain, contained)
         self.shapes = [domain.sizes(clique) for clique in self.cliques]
-        self._domain = domain
+        self.domain = domain
         self._allowed = [allowed_in(clique, domain.zeros) for clique in self.cliques]
         # The source of each answer and the destination of each potential, larger cliques first: the smallest other
         # clique that contains it, or else a clique of the tree; and the additional axes of that clique.
@@ -72,7 +72,7 @@ class JunctionTree:
     ) -> tuple[Clique | int, tuple[int, ...]]:
         larger = [other for other in contained if set(clique) < set(other)]
         if larger:
-            above = min(larger, key=self._domain.size)
+            above = min(larger, key=self.domain.size)
             return above, tuple(a for a, name in enumerate(above) if name not in clique)
         home = self._home(clique)
         return home, tuple(a for a, n in enumerate(self.cliques[home]) if n not in clique)
@@ -90,9 +90,9 @@ class JunctionTree:
     @cached_property
     def _contraction(self) -> Contraction:
         """The contraction of one table for each of ``_tops``, and of the domain's structural zeros."""
-        zeros = [scope.columns for scope in self._domain.zeros]
+        zeros = [scope.columns for scope in self.domain.zeros]
         return Contraction(
-            dict(zip(self._domain.names, self._domain.shape, strict=True)),
+            dict(zip(self.domain.names, self.domain.shape, strict=True)),
             [*self._tops, *zeros],
             [*self._tops.values(), *map(self._home, zeros)],
             cliques=self.cliques,
@@ -172,7 +172,7 @@ class JunctionTree:
             np.exp(table - table.max())
             for table in (self._whole(q, gathered.get(q)) for q in self._tops)
         ]
-        zeros = [scope.allowed.astype(np.float64) for scope in self._domain.zeros]
+        zeros = [scope.allowed.astype(np.float64) for scope in self.domain.zeros]
         try:
             found = self._contraction.marginals([*factors, *zeros])
         except Underflow:
@@ -185,7 +185,7 @@ class JunctionTree:
 
     def _whole(self, clique: Clique, table: Table | None) -> Table:
         """Returns a table to broadcast, or none, as one of all cells of a clique."""
-        return np.broadcast_to(0.0 if table is None else table, self._domain.sizes(clique))
+        return np.broadcast_to(0.0 if table is None else table, self.domain.sizes(clique))
 
     def _in_products(self, placed: Sequence[Sequence[Table]]) -> list[Table] | None:
         """Returns the marginals, None if something underflows. ``placed`` has each clique's potentials."""

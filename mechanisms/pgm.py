@@ -250,7 +250,9 @@ def fit_targets(
     tree = JunctionTree(domain, list(targets))
     begin = start or {}
     potentials = {q: begin.get(q, np.zeros_like(t.mean)) for q, t in targets.items()}
-    potentials, marginals = descent(tree, targets, potentials, iterations, on_iteration)
+    potentials, marginals = descent(
+        tree, targets, potentials, iterations=iterations, on_iteration=on_iteration
+    )
     return Model(domain, tree.cliques, tree.parents, tuple(marginals)), potentials
 
 

@@ -98,7 +98,9 @@ def _fit(
     domain = earlier.domain
     tree = RefreshedTree(domain, list(targets), earlier.log_potentials())
     begin = {q: start.get(q, np.zeros_like(target.mean)) for q, target in targets.items()}
-    potentials, marginals = mirror_descent(tree, targets, begin, iterations, on_iteration)
+    potentials, marginals = mirror_descent(
+        tree, targets, begin, iterations=iterations, on_iteration=on_iteration
+    )
     return Model(domain, tree.cliques, tree.parents, tuple(marginals)), potentials
 
 

@@ -48,6 +48,7 @@ def paper_descent(rows: int) -> Descent:
         tree: JunctionTree,
         targets: Mapping[Clique, Target],
         potentials: Tables,
+        *,
         iterations: int,
         on_iteration: OnIteration,
     ) -> tuple[Tables, list[NDArray[np.float64]]]:

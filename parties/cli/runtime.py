@@ -252,7 +252,7 @@ def run_command_line(cli: click.Group, arguments: list[str] | None = None) -> in
             left = cli.main(args=arguments, prog_name="syncret", standalone_mode=False, obj=state)
     except click.ClickException as error:
         with ignoring_full_disk():
-            error.show()
+            _with_hint(error).show()
         return int(Status.USAGE)
     except (click.Abort, KeyboardInterrupt):
         _print_failure("stopped by Ctrl-C")
@@ -263,6 +263,16 @@ def run_command_line(cli: click.Group, arguments: list[str] | None = None) -> in
         return _failed(error, state)
     # A command that chooses its status raises click's Exit, which comes back as a number.
     return left if isinstance(left, int) else int(Status.DONE)
+
+
+def _with_hint(error: click.ClickException) -> click.ClickException:
+    """Names ``--data`` where an argument was too many for a command that takes tables by that option alone."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or "unexpected extra argument" not in error.message:
+        return error
+    if not any("--data" in parameter.opts for parameter in context.command.params):
+        return error
+    return click.UsageError(f"{error.message.rstrip('.')}; a table stands behind --data", context)
 
 
 def _failed(error: BaseException, state: CommandState) -> int:

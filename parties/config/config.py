@@ -96,6 +96,12 @@ class Config:
             "refresh",
             "is there beside flaim or silos; only DistAIM and central AIM start from an earlier model",
         )
+        check(
+            self.run.estimator is None or not (self.federation or self.refresh),
+            "run.estimator",
+            f"is {self.run.estimator!r} beside {'refresh' if self.refresh else 'flaim or silos'}; it fits models of "
+            "DistAIM and central AIM, from nothing",
+        )
         section = self.federation
         if section is not None:
             key = section.KEY

@@ -42,6 +42,8 @@ SECURITIES = SEMI_HONEST, MALICIOUS = "semi-honest", "malicious"
 ACCOUNTANTS = GAUSSIAN, ZCDP.name
 SCHEDULES = FIXED, ANNEALED = "fixed", "annealed"
 FALLBACKS = ("columns",)
+ESTIMATORS = (MBI,) = ("mbi",)
+"""Packages that fit a model instead of our own code."""
 VERIFIABLE_NOISES = (DISCRETE, BOX_MULLER)
 """Noises that run.security = "malicious" allows."""
 CHECKS = TOTALS, CELLS, NO_CHECK = "totals", "cells", "none"
@@ -96,6 +98,8 @@ class RunSection:
       a delta allows that many rows are published as they are.
     - ``fallback`` is what an annealed run measures where noise would drown the pairs of columns: ``columns``, each
       single column once more, or as usual without it. Runs with fixed rounds or the papers' rule have none.
+    - ``estimator`` is the package that fits the model: our own, or ``mbi``, by Private-PGM's authors, with the same
+      numbers of iterations (AIM and DistAIM).
     - ``terms`` is the text of the terms of use, which goes with the table.
     - ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
       (`parties.mpc.replay.log`); these are secret. Each server decides alone; the value is not agreed on.
@@ -130,6 +134,7 @@ class RunSection:
     person: tuple[str, ...] | None = None
     more_rows: str | None = None
     fallback: str | None = None
+    estimator: str | None = None
 
     @property
     def may_fall_back(self) -> bool:
@@ -170,6 +175,8 @@ class RunSection:
         )
         if self.fallback is not None:
             check_choice("run.fallback", self.fallback, FALLBACKS)
+        if self.estimator is not None:
+            check_choice("run.estimator", self.estimator, ESTIMATORS)
         check_choice("run.noise", self.noise, NOISES)
         check_choice("run.security", self.security, SECURITIES)
         check(

@@ -9,6 +9,7 @@ and never how private.
 
 import asyncio
 import hashlib
+import importlib.util
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,15 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Schedule
 from mechanisms.aim import Estimate, Estimator, Measurement
+from mechanisms.descent import Descent, mirror_descent
+from mechanisms.mbi_fit import MBI_PACKAGES, mbi_descent
 from mechanisms.pgm import PgmEstimator
 from mechanisms.refresh import Refresh
 from mechanisms.scores import ANSWER_BITS, FRACTION_BITS
 from mechanisms.workload import Workload
 from parties.config import earlier_model
+from parties.config.schema import MBI
+from parties.foundation.errors import ExtraMissing
 from parties.mpc.replay.effects import Effects
 from parties.mpc.steps import ESTIMATE, WORKING
 from parties.mpc.storage.releases import ReleaseStore
@@ -43,15 +48,23 @@ _FEWEST_BITS = 24
 def make_estimator(study: Study, plan: Schedule) -> PgmEstimator:
     """Private-PGM with the config's iterations and size limit; a refresh starts from the earlier model.
 
-    Raises ConfigError if that model is not at hand, EstimationError if it is damaged.
+    Raises ConfigError if that model is not at hand, EstimationError if it is damaged, ExtraMissing if the estimator is
+    a package that is not installed.
     """
     earlier = earlier_model(study.config)
+    descent: Descent = mirror_descent
+    if study.config.run.estimator == MBI:
+        for name in MBI_PACKAGES:
+            if importlib.util.find_spec(name) is None:
+                raise ExtraMissing(f'run.estimator = "{MBI}"', name, extra=MBI)
+        descent = mbi_descent
     return PgmEstimator(
         study.workload,
         plan,
         iterations=study.config.run.iterations,
         final_iterations=study.config.run.final_iterations,
         max_model_mb=study.config.run.max_model_mb,
+        descent=descent,
         refresh=None if earlier is None else Refresh(earlier.model()),
     )
 

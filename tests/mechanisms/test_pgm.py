@@ -264,16 +264,20 @@ def test_descent_to_noise_ends_at_the_loss_that_noise_leaves_and_mirror_descent_
     start = {q: np.zeros_like(target.mean) for q, target in targets.items()}
     done: list[int] = []
     found, marginals = descent_to_noise(
-        tree, targets, start, 500, lambda number, of: done.append(number)
+        tree, targets, start, iterations=500, on_iteration=lambda number, of: done.append(number)
     )
     loss = evaluate(tree, targets, found).loss
     assert 0.5 * noise < loss <= noise
     assert len(done) < 200
     assert done[-1] == 500
-    further, _ = mirror_descent(tree, targets, start, 500, lambda number, of: None)
+    further, _ = mirror_descent(
+        tree, targets, start, iterations=500, on_iteration=lambda number, of: None
+    )
     assert evaluate(tree, targets, further).loss < 0.7 * noise
     # A fit that begins there stays as it is.
-    again, same = descent_to_noise(tree, targets, found, 500, lambda number, of: None)
+    again, same = descent_to_noise(
+        tree, targets, found, iterations=500, on_iteration=lambda number, of: None
+    )
     assert all((again[q] == found[q]).all() for q in found)
     assert all((one == other).all() for one, other in zip(same, marginals, strict=True))
 

@@ -115,6 +115,15 @@ DROWNED = SMALL | {
 }
 
 
+def test_audit_passes_an_honest_run_whose_models_mbi_fitted(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    run = make_run(
+        tmp_path, certificates, SMALL | {"run.estimator": "mbi"}, estimator=make_estimator
+    )
+    assert {check.status for check in assert_clean(run).checks} == {"pass"}
+
+
 def test_audit_passes_an_honest_run_of_columns_alone(
     tmp_path: Path, certificates: Certificates
 ) -> None:

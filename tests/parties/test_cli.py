@@ -363,6 +363,23 @@ def test_a_name_near_a_former_one_leads_to_what_can_be_typed(
     assert now in said
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["run", "config.toml", "table.csv"], True),
+        (["demo", "table.csv"], False),
+    ],
+    ids=["run", "a command without tables"],
+)
+def test_a_table_behind_no_option_is_told_where_it_stands(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], hint: bool
+) -> None:
+    assert run_command_line(cli, arguments) == Status.USAGE
+    said = capsys.readouterr().err
+    assert "unexpected extra argument" in said
+    assert ("; a table stands behind --data" in said) == hint
+
+
 def syncret(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     # Everybody has a budget of their own, in their folder.
     own = {"PYTHONPATH": str(ROOT), "SYNCRET_BUDGET": "budget.sqlite"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import importlib.util
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from mechanisms.aim import Estimate, Measurement
 from mechanisms.errors import EstimationError
+from parties.foundation.errors import ExtraMissing
 from parties.mpc.estimation import (
     LEAD,
     FollowingEstimator,
@@ -21,10 +23,13 @@ from parties.mpc.estimation import (
     decode_estimate,
     encode_estimate,
     keepalive_interval_s,
+    make_estimator,
     round_answers,
 )
+from parties.mpc.planning.budget import make_plan
 from parties.mpc.replay.effects import Effects
 from parties.mpc.storage.store import Store
+from parties.session.study import Study
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
 from protocols.runtime import PartyRuntime
@@ -34,6 +39,19 @@ from tests.protocols.local import run_parties
 from tests.protocols.network import NAMES, Authority, all_ended, connected
 
 WORKLOAD = make_config().build_workload()
+
+
+def test_make_estimator_names_the_extra_that_a_package_is_missing_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study = Study(make_config({"run.estimator": "mbi"}), WORKLOAD)
+    assert make_estimator(study, make_plan(study)).model is None
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "mbi" else found(name)
+    )
+    with pytest.raises(ExtraMissing, match=r"run\.estimator = \"mbi\" needs mbi.*syncret\[mbi\]"):
+        make_estimator(study, make_plan(study))
 
 
 def make_estimate(seed: int) -> Estimate:

@@ -106,6 +106,14 @@ def test_a_refresh_measures_pairs_however_noisy(tmp_path: Path) -> None:
     assert load_config(tmp_path / "plain.toml").run.may_fall_back
 
 
+def test_a_refresh_is_fitted_by_our_own_code(tmp_path: Path) -> None:
+    text = TEXT.replace("delta = 1e-6", 'delta = 1e-6\nestimator = "mbi"')
+    with pytest.raises(ConfigError, match=r"run\.estimator: is 'mbi' beside refresh"):
+        load_config(study(tmp_path, text=text))
+    (tmp_path / "plain.toml").write_text(text.partition("[refresh]")[0])
+    assert load_config(tmp_path / "plain.toml").run.estimator == "mbi"
+
+
 def test_a_configuration_with_the_digest_alone_needs_the_model_only_where_it_is_used(
     tmp_path: Path,
 ) -> None:

@@ -7,7 +7,6 @@ as Gaussian of its deviation, a choice by its zCDP, range^2 / 8 (Cesar, Rogers 2
 Rogers 2020; see `mechanisms.composition`); openings and charges are those that the other checks have verified.
 """
 
-import importlib
 import math
 import warnings
 from collections import Counter
@@ -23,6 +22,7 @@ from mechanisms.accounting import ZCDP, LedgerEntry
 from mechanisms.composition import epsilon_of
 from mechanisms.descent import Target
 from mechanisms.domain import Clique, Domain
+from mechanisms.errors import EstimationError
 from mechanisms.events import (
     DiscreteGaussianEvent,
     Event,
@@ -30,6 +30,7 @@ from mechanisms.events import (
     GaussianEvent,
     SumOfDiscreteGaussiansEvent,
 )
+from mechanisms.mbi_fit import fit_by_mbi, import_quietly, mbi_in_doubles
 from mechanisms.pgm import measured_targets, misfit, misfit_to
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.checks.publication import published_model
@@ -63,10 +64,7 @@ def require_packages() -> None:
 
 def _package(name: str) -> ModuleType:
     try:
-        with warnings.catch_warnings():
-            # Warnings of their own imports say nothing about the run.
-            warnings.simplefilter("ignore")
-            return importlib.import_module(name)
+        return import_quietly(name)
     except ImportError as error:
         raise ExtraMissing(
             "syncret audit --independent", error.name or name, extra=EXTRA
@@ -198,29 +196,9 @@ def answers_of_mbi(
     domain: Domain, targets: Mapping[Clique, Target]
 ) -> dict[Clique, NDArray[np.float64]]:
     """Returns the answers, with the total 1, of mbi's model of the targets."""
-    jax = _package("jax")
-    # Its compiled programs go into no folder of the user's.
-    jax.config.update("jax_enable_compilation_cache", False)
-    with jax.enable_x64(True):
-        mbi = _package("mbi")
-        linear = [_linear(mbi, clique, target) for clique, target in targets.items()]
+    with mbi_in_doubles() as mbi:
         try:
-            model = mbi.estimation.MirrorDescent().estimate(
-                mbi.Domain(domain.names, domain.shape),
-                linear,
-                known_total=1.0,
-                iters=MBI_ITERATIONS,
-            )
-        except (RuntimeError, MemoryError) as error:
-            raise CheckFailure("mbi can fit no model to what was opened") from error
+            model = fit_by_mbi(mbi, domain, targets, iterations=MBI_ITERATIONS)
+        except EstimationError as error:
+            raise CheckFailure(str(error)) from error
         return {clique: np.asarray(model.project(clique).values) for clique in targets}
-
-
-def _linear(mbi: Any, clique: Clique, target: Target) -> Any:
-    """Returns mbi's measurement of a target; counts of unequal variance are brought to one first."""
-    mean = target.mean.reshape(-1)
-    if isinstance(target.weight, float):
-        return mbi.LinearMeasurement(mean, clique, 1 / math.sqrt(target.weight))
-    root = np.sqrt(target.weight).reshape(-1)
-    query = mbi.WeightedQuery(root)
-    return mbi.LinearMeasurement(mean * root, clique, 1.0, query=query)
