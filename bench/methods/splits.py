@@ -1,11 +1,12 @@
-"""Owners of the training rows of a benchmark table, with UMAP's embedding computed once and kept.
+"""Owners of the training rows of a benchmark table. Clusterings are those shipped, or by UMAP here, computed once.
 
 All values here are public; the tables are published and a seed makes the split.
 
 UMAP takes minutes on the larger tables. Up to `FIT_ROWS` rows are embedded as the paper does, all together; of larger
 tables that many rows, drawn from the seed, are embedded and the others placed beside them (UMAP's `transform`). The
 embedding is kept in the cache folder under a digest of rows, seed and UMAP's version. Limits: UMAP differs between
-versions and machines, so a split is that of the machine that made it; `Partition.note` describes it.
+versions and machines, so a split is that of the machine that made it; `Partition.note` describes it. The clusterings
+that published figures need are shipped (`bench.methods.shipped`).
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from bench.datasets import Dataset
 from bench.extra import need
 from bench.fetch import DatasetError, cache_folder
+from bench.methods.shipped import shipped_owners
 from parties.foundation.errors import StoreError
 from parties.local.partition import (
     PARTITIONS,
@@ -35,6 +37,7 @@ NATURAL = "natural"
 SPLITS = (*PARTITIONS, NATURAL)
 """Names that `owners_of` accepts; `natural` is for a table that has owners itself."""
 FIT_ROWS = 100_000
+_UMAP_NOTE = "k-means on the rows' UMAP embedding"
 
 
 def owners_of(
@@ -70,11 +73,29 @@ def owners_of(
             return partition_rows(
                 partition, codes, sizes, clients=clients, seed=seed, label=dataset.label, beta=beta
             )
-        points = _kept_embedding(codes, sizes, seed, progress)
+    except ValueError as error:
+        raise DatasetError(f"{dataset.name}: {error}") from error
+    owners = shipped_owners(dataset, clients=clients, seed=seed)
+    if owners is not None:
+        return Partition("clustering", clients, owners, f"{_UMAP_NOTE}, as shipped")
+    return clustered(dataset, clients=clients, seed=seed, progress=progress)
+
+
+def clustered(
+    dataset: Dataset,
+    *,
+    clients: int,
+    seed: int,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Partition:
+    """Returns the clustering of the training rows by UMAP on this machine. Raises as ``owners_of``."""
+    codes, sizes = dataset.train, dataset.domain.shape
+    points = _kept_embedding(codes, sizes, seed, progress)
+    try:
         split = clustering(codes, sizes, clients=clients, seed=seed, embedding=lambda *_: points)
     except ValueError as error:
         raise DatasetError(f"{dataset.name}: {error}") from error
-    note = "k-means on the rows' UMAP embedding"
+    note = _UMAP_NOTE
     if len(codes) > FIT_ROWS:
         note += f", fitted on {FIT_ROWS} of {len(codes)} rows"
     return Partition("clustering", clients, split.owners, note)
