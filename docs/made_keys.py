@@ -3,17 +3,16 @@
 ``parts`` yields the sections, those of several kinds by kind; ``keys`` the lines of the page.
 """
 
-import ast
 import inspect
 import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from itertools import pairwise
 from typing import get_type_hints
 
 import tomli_w
 from key_examples import EXAMPLES  # MkDocs puts the folder of a hook on the path.
+from made_strings import explained, line_of
 
 from mechanisms.column_keys import COLUMN_KEYS, IMPLIED
 from mechanisms.constraints.reading import CONSTRAINT_KEYS
@@ -189,7 +188,7 @@ def _row(name: str, key: TableKey) -> Row:
 def _of_class(section: str) -> Part:
     """Returns the part of a dataclass, whose fields are the keys, and whose strings below the fields explain them."""
     cls = _DATACLASSES[section]
-    hints, said = get_type_hints(cls), _explained(cls)
+    hints, said = get_type_hints(cls), explained(cls)
     rows = []
     for item in fields(cls):
         at = (section, item.name)
@@ -201,7 +200,7 @@ def _of_class(section: str) -> Part:
         rows.append(Row(item.name, kind, default, spelt, allowed, said.get(item.name, "")))
     sentence = (inspect.getdoc(cls) or "").split("\n\n")[0].partition(": ")[2]
     title = f"[[{section}]]" if section in _ARRAYS else f"[{section}]"
-    return Part(title, section, _line(sentence[:1].upper() + sentence[1:]), rows)
+    return Part(title, section, line_of(sentence[:1].upper() + sentence[1:]), rows)
 
 
 def _plain(hint: object) -> object:
@@ -219,23 +218,6 @@ def _default(value: object) -> tuple[str, bool]:
     plain = list(value) if isinstance(value, tuple) else value
     text = " ".join(tomli_w.dumps({"key": plain}).partition(" = ")[2].split())
     return text.replace("[ ", "[").replace(", ]", "]"), True
-
-
-def _explained(cls: type) -> Mapping[str, str]:
-    """Returns the strings below the fields of a class, in one line each."""
-    (tree,) = ast.parse(inspect.getsource(cls)).body
-    body = tree.body if isinstance(tree, ast.ClassDef) else []
-    found = {}
-    for item, after in pairwise(body):
-        text = after.value if isinstance(after, ast.Expr) else None
-        if isinstance(item, ast.AnnAssign) and isinstance(text, ast.Constant):
-            assert isinstance(item.target, ast.Name)
-            found[item.target.id] = _line(str(text.value))
-    return found
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split()).replace("``", "`")
 
 
 def keys() -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 from made_keys import keys  # MkDocs puts the folder of a hook on the path.
+from made_operations import metrics, statuses
 
 import syncret
 from parties.cli.main import cli
@@ -120,6 +121,8 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands.md": commands,
     "keys.md": keys,
     "python.md": python,
+    "statuses.md": statuses,
+    "metrics.md": metrics,
     "modules.md": modules,
     "decisions.md": decisions,
 }

@@ -1,10 +1,13 @@
 """Modules of docs/ that make pages of the site, as tests import them."""
 
 import importlib
+import re
 import sys
 from types import ModuleType
 
 from tests.docs.guides import DOCS
+
+_CODE = re.compile(r"^`([^`]*)`$")
 
 
 def module(name: str) -> ModuleType:
@@ -23,7 +26,7 @@ def tables(page: str) -> dict[str, list[list[str]]]:
         if line.startswith("#"):
             title = line.lstrip("# ")
         if line.startswith("|") and not line.startswith("| ---"):
-            cells = [cell.strip().strip("`") for cell in line.strip("| ").split(" | ")]
+            cells = [_CODE.sub(r"\1", cell.strip()) for cell in line[1:-1].split(" | ")]
             if before.startswith("|"):
                 found.setdefault(title, []).append(cells)
         before = line
