@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, PRIVATE, SCALES
-from mechanisms.digits import MAX_DIGITS
+from mechanisms.digits import MAX_DIGITS, MOST_DECIMALS
 from mechanisms.moments import DEFAULT_FORMS, UNITS
 from mechanisms.numbers import MAX_DECIMALS
 from mechanisms.private_bins import LEAST_COARSE, MAX_RESOLUTION
+from mechanisms.private_categories import MOST_CANDIDATES
 from mechanisms.table_keys import REQUIRED, Range, TableKey
 
 IMPLIED = "implied"
@@ -145,7 +146,7 @@ COLUMN_KEYS: Mapping[str, Mapping[str, TableKey]] = {
         ),
         "candidates": TableKey(
             "list of texts or text",
-            "Values that a run may keep, 1 to 4,096, or the name of a file with one on each line.",
+            f"Values that a run may keep, 1 to {MOST_CANDIDATES:,}, or the name of a file with one on each line.",
         ),
         "coarse": TableKey(
             "whole number",
@@ -160,7 +161,7 @@ COLUMN_KEYS: Mapping[str, Mapping[str, TableKey]] = {
         **_numbers("real", "number"),
         "decimals": TableKey(
             "whole number",
-            "Number of written decimals; beside `digits` up to 340.",
+            f"Number of written decimals; beside `digits` up to {MOST_DECIMALS}.",
             "",
             Range(0, MAX_DECIMALS),
         ),

@@ -26,7 +26,9 @@ MOST_ROWS = 200
 LINKS = BY_ROWS, BY_TABLES = "rows", "tables"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TABLE_NAME = TableKey(
-    "text", "Name of the table: up to 64 letters, digits, `-` and `_`, a letter first.", REQUIRED
+    "text",
+    "Name of the table: letters, digits, `-` and `_`, a letter first. With run.id it has at most 62 of them.",
+    REQUIRED,
 )
 _KEY = TableKey("text", "Column by which a person is known; it has no [[table.column]].", REQUIRED)
 _DESCRIBED = {

@@ -4,7 +4,7 @@ import datetime
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,6 +275,92 @@ def test_keys_refuse_other_types(title: str, key: str, tmp_path: Path) -> None:
     for name, value in SAMPLES.items():
         if name not in takes:
             assert _refused(title, key, value, tmp_path), name
+
+
+_CODES = [str(number) for number in range(4097)]
+_DIGITS = {"digits": 5, "low": 1e-300, "high": 1.0, "bins": 2}
+LIMITS: Sequence[tuple[str, str, str, object, object, Mapping[str, object]]] = [
+    ("[run]", "id", "1 to 63 letters", "x" * 63, "x" * 64, {}),
+    ("[run]", "terms", "1 to 20,000", "x" * 20_000, "x" * 20_001, {}),
+    ("[clients]", "rows_per_client", "16,646,144", 16_646_144, 16_646_145, {"expected": 1}),
+    (
+        "[[column]] categorical",
+        "candidates",
+        "1 to 4,096",
+        _CODES[:-1],
+        _CODES,
+        {**_PRIVATE_CATEGORIES, "coarse": 32},
+    ),
+    ("[[column]] real", "decimals", "up to 340", 340, 341, _DIGITS),
+    (
+        "[[table]] of persons",
+        "name",
+        "With run.id it has at most 62",
+        "x" * 57,
+        "x" * 58,
+        {"run.id": "study"},
+    ),
+]
+"""Limits that sentences name: the part and key, the words, the last value that is allowed, the next, keys beside."""
+
+
+@pytest.mark.parametrize(("title", "key", "words", "last", "after", "others"), LIMITS)
+def test_keys_limits_in_sentences_are_those_of_the_program(
+    title: str,
+    key: str,
+    words: str,
+    last: object,
+    after: object,
+    others: Mapping[str, object],
+    tmp_path: Path,
+) -> None:
+    assert words in row_of(title, key).said
+    for value in (last, after):
+        document = document_of(title, {**others, key: value})
+        for child in document.get("table", [])[1:]:
+            child["parent"] = value
+        error = problem(document, tmp_path)
+        assert (error is None) == (value is last), str(error)
+
+
+def test_keys_defaults_in_words_are_true(tmp_path: Path) -> None:
+    assert {*made.OTHER_DEFAULTS} <= {
+        (part.section, row.name) for part in PARTS.values() for row in part.rows
+    }
+
+    def loaded(title: str, changes: Mapping[str, object]) -> Any:
+        return load(document_of(title, changes), tmp_path)
+
+    free = loaded("[run]", {"rounds": None})
+    assert (free.run.id, free.run.rounds, free.run.schedule) == ("study", 32, "annealed")
+    assert free.run.rows is None
+    assert loaded("[run]", {"rounds": 3}).run.schedule == "fixed"
+    assert free.run.input == "auto"
+    assert free.workload.count is None
+    assert loaded("[workload]", {"count": "all"}).workload == free.workload
+    sources = loaded("[[source]]", {})
+    assert sources.run.input == "rows"
+    assert (sources.clients.names, sources.clients.expected) == (("north",), 1)
+    named = {"expected": None, "names": ["a", "b"]}
+    assert loaded("[clients]", named).clients.expected == 2
+    assert problem(document_of("[clients]", {"expected": None}), tmp_path) is not None
+    assert loaded("[clients]", {"expected": 7}).clients.minimum == 7
+    assert loaded("[clients]", {"expected": 7, "participation": 0.5}).clients.minimum == 1
+    assert loaded("[flaim]", {"minimum": 3, "clients.expected": 7}).clients.minimum == 3
+
+
+def test_keys_of_two_types_take_both(tmp_path: Path) -> None:
+    for title, key, values in (
+        ("[workload]", "target", ["sex", ["sex"]]),
+        ("[[source]]", "key", ["id", ["id"]]),
+        ("[clients]", "opens", ["2026-12-01T08:00:00+01:00", _TIME]),
+        ("[clients]", "closes", ["2026-12-01T08:00:00+01:00", _TIME]),
+    ):
+        one, other = (load(document_of(title, {key: value}), tmp_path) for value in values)
+        assert one == other
+
+
+_TIME = datetime.datetime.fromisoformat("2026-12-01T08:00:00+01:00")
 
 
 def test_keys_of_files_are_read(tmp_path: Path) -> None:
