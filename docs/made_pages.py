@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the code: commands, the Python interface, modules and decisions.
+"""Pages of the site that are made from the code: commands, keys, Python, statuses, metrics, modules, decisions.
 
 ``PAGES`` has a function for each, which yields lines of Markdown.
 """
@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
+from made_keys import keys  # MkDocs puts the folder of a hook on the path.
+from made_operations import metrics, statuses
 
 import syncret
 from parties.cli.main import cli
@@ -117,7 +119,10 @@ def _summary(path: Path) -> str:
 
 PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands.md": commands,
+    "keys.md": keys,
     "python.md": python,
+    "statuses.md": statuses,
+    "metrics.md": metrics,
     "modules.md": modules,
     "decisions.md": decisions,
 }

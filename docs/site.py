@@ -2,7 +2,8 @@
 
 In the repository `../protocols/README.md` is a file, on the site a page; other files (configurations, pictures of
 measurements) are copied as they are. Pages linked from those pages are included in turn; others are made from the code
-(`made_pages`).
+(`made_pages`). A guide names such a page with the command that makes it, *Commands* (`make docs`), since the repository
+has no such file; on the site that is a link.
 """
 
 import posixpath
@@ -19,6 +20,8 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 _OUTSIDE = "repository"
 """Folder of the site that has all these pages, under their own paths."""
+_MADE: dict[str, str] = {}
+"""Names of the files of made pages, by their titles."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -42,7 +45,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if files.get_file_from_path(name) is None:
                 files.append(file)
     for name, lines in PAGES.items():
-        files.append(File.generated(config, name, content="\n".join(lines())))
+        text = "\n".join(lines())
+        title = text.partition("\n")[0].removeprefix("# ")
+        _MADE[title] = name
+        files.append(File.generated(config, name, content=text))
     return files
 
 
@@ -50,6 +56,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Rewrites links of the guides that lead out of docs/ to those pages."""
     if page.file.src_uri.startswith(_OUTSIDE):
         return markdown
+    for title, name in _MADE.items():
+        markdown = markdown.replace(f"*{title}* (`make docs`)", f"[{title}]({name})")
     return _rewritten(Path(config.docs_dir) / page.file.src_uri, markdown)
 
 

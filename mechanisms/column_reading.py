@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TypeVar
 
+from mechanisms.column_keys import COLUMN_KEYS, DEFAULT_OTHER, DEFAULT_UNITS, IMPLIED
 from mechanisms.column_parts import DEFAULT_BINS, LINEAR, PRIVATE
 from mechanisms.columns import Categorical, Column, Implied, Moment
 from mechanisms.date_patterns import form_of
@@ -19,27 +20,14 @@ from mechanisms.numbers import Integer, Real
 from mechanisms.private_bins import MAX_RESOLUTION, PrivateBins
 from mechanisms.private_categories import PrivateCategories
 from mechanisms.scale_free import largest_real, moment_bounds, whole_bounds
+from mechanisms.table_keys import optional_of, required_of
 
 _T = TypeVar("_T")
-_BINNED = frozenset(
-    {"name", "kind", "low", "high", "bins", "edges", "within", "missing", "atoms", "marks"}
-)
 _MEASURED = frozenset({"coarse", "histogram", "deviation"})
 _PRIVATE = _MEASURED | {"resolution"}
 _BESIDE_VALUES = ("low", "high", "bins", "edges", "within", "atoms", "scale", "resolution")
 """Keys of bounds and bins, none of which stands beside values = "private"."""
-_KEYS = {
-    "categorical": frozenset({"name", "kind", "categories", "missing", "prefix", "atoms", "other"})
-    | _MEASURED
-    | {"values", "candidates"},
-    "integer": _BINNED | _PRIVATE | {"values", "scale", "format", "endings"},
-    "real": _BINNED | _PRIVATE | {"values", "scale", "decimals", "digits", "format", "endings"},
-    "date": _BINNED | _PRIVATE | {"values", "unit", "format"},
-    "datetime": _BINNED | _PRIVATE | {"values", "unit", "format"},
-}
-DEFAULT_OTHER = "other"
-"""Word for the values that private categories do not keep."""
-_UNITS = {"date": "day", "datetime": "second"}
+_KEYS = {kind: frozenset(keys) for kind, keys in COLUMN_KEYS.items() if kind != IMPLIED}
 
 
 def read_column(position: int, table: object) -> Column | Implied:
@@ -55,7 +43,7 @@ def read_column(position: int, table: object) -> Column | Implied:
     if not isinstance(kind, str) or kind not in _KEYS:
         kinds = ", ".join(f'"{name}"' for name in _KEYS)
         raise DomainError(f"{where}: kind = {kind!r}; it is one of {kinds}")
-    check_keys(where, table, required=set(), optional=_KEYS[kind] | {"from"})
+    check_keys(where, table, required=set(), optional=_KEYS[kind])
     if "values" in table:
         required = {"name", "kind"} | ({"candidates"} if kind == "categorical" else set())
         _check_values(where, table, kind)
@@ -64,10 +52,10 @@ def read_column(position: int, table: object) -> Column | Implied:
     else:
         required = {"name", "kind"} | (set() if "edges" in table else {"low", "high"})
     # The key `from` (where the values are from) is read by `mechanisms.provenance`.
-    check_keys(where, table, required=required, optional=_KEYS[kind] - required | {"from"})
+    check_keys(where, table, required=required, optional=_KEYS[kind] - required)
     if kind == "categorical":
         return _read_categorical(where, table)
-    if kind in _UNITS:
+    if kind in DEFAULT_UNITS:
         return _read_moment(where, table, kind)
     return _read_integer(where, table) if kind == "integer" else _read_real(where, table)
 
@@ -173,7 +161,7 @@ def _read_real(where: str, table: Mapping[str, object]) -> Real:
 
 def _read_moment(where: str, table: Mapping[str, object], kind: str) -> Moment:
     edges = _array(where, table, "edges", _moment)
-    unit = _value(where, table, "unit", str) if "unit" in table else _UNITS[kind]
+    unit = _value(where, table, "unit", str) if "unit" in table else DEFAULT_UNITS[kind]
     if "values" in table:
         low, high = _any_moments(where, kind, unit=unit, form=_format(where, table))
     else:
@@ -245,7 +233,8 @@ def _any_moments(where: str, kind: str, *, unit: str, form: str) -> tuple[str, s
 
 
 def _read_implied(where: str, table: Mapping[str, object], position: int) -> Implied:
-    check_keys(where, table, required={"name", "implied_by", "values"}, optional={"from"})
+    keys = COLUMN_KEYS[IMPLIED]
+    check_keys(where, table, required=required_of(keys), optional=optional_of(keys))
     values = table["values"]
     if not isinstance(values, Mapping) or not all(
         isinstance(value, str | int | float) and not isinstance(value, bool)

@@ -33,6 +33,7 @@ from mechanisms.moments import moment_of
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import PRIVATE, Provenance
 from mechanisms.split_columns import NO, PLACE, YES, SplitColumn
+from mechanisms.table_keys import TableKey, optional_of
 from mechanisms.text_format import PLAIN_FORMAT, TextFormat
 from mechanisms.written import parse_number, parse_whole
 
@@ -54,6 +55,12 @@ __all__ = [
 Clique: TypeAlias = tuple[str, ...]
 
 DEFAULT_MISSING_VALUES = ("", "?")
+MISSING_KEYS: Mapping[str, TableKey] = {
+    "values": TableKey("list of texts", "Spellings of a missing value.", '["", "?"]')
+}
+"""Keys of ``[missing]`` of a configuration."""
+IGNORE_KEY = TableKey("list of texts", "Columns of owners' tables that are left out.", "[]")
+"""The key ``ignore`` of a configuration, above all sections."""
 MAX_IMPLIED = 100_000
 """Most entries of one implied column's table."""
 
@@ -272,7 +279,7 @@ class Domain:
         missing = tables.get("missing", {})
         if not isinstance(missing, Mapping):
             raise DomainError('missing: a table is needed, such as [missing] values = ["", "?"]')
-        check_keys("[missing]", missing, required=set(), optional={"values"})
+        check_keys("[missing]", missing, required=set(), optional=optional_of(MISSING_KEYS))
         spellings = (
             read_strings("[missing]", missing, "values")
             if "values" in missing

@@ -32,8 +32,30 @@ from numpy.typing import NDArray
 from mechanisms.column_parts import duplicates
 from mechanisms.column_reading import check_keys, read_strings
 from mechanisms.errors import DataError, DomainError
+from mechanisms.table_keys import REQUIRED, TableKey, optional_of, required_of
 from mechanisms.text_table import SHOWN_CELLS, TextTable, or_missing, shown, wrong_cells_message
 
+_WHOLE = TableKey("text", "Column of the table that is split.", REQUIRED)
+SPLIT_KEYS: Mapping[str, Mapping[str, TableKey]] = {
+    "pattern": {
+        "column": _WHOLE,
+        "pattern": TableKey(
+            "text",
+            "Names of the parts in braces, two or more, and the text between them.",
+            REQUIRED,
+        ),
+        "marks": TableKey("list of texts", "Cells beside the pattern."),
+    },
+    "answers": {
+        "column": _WHOLE,
+        "separator": TableKey("text", "Text between the answers of a cell.", REQUIRED),
+        "answers": TableKey("list of texts", "Answers that a cell may have.", REQUIRED),
+        "other": TableKey("text", "Answer that stands for all that are not listed.", '""'),
+        "before": TableKey("text", "Text before all answers of a cell.", '""'),
+        "behind": TableKey("text", "Text behind all answers of a cell.", '""'),
+    },
+}
+"""Keys of the ``[[split]]`` tables of a configuration, by kind, which is told by the key of its name."""
 NO, YES = "no", "yes"
 """Categories of an answer's column."""
 MOST_PARTS = 200
@@ -205,10 +227,9 @@ class SplitColumn:
         if isinstance(table.get("column"), str):
             where = f"[[split]] column = {table['column']!r}:"
         by_pattern = "pattern" in table
-        keys = {"column", "pattern"} if by_pattern else {"column", "separator", "answers"}
-        around = {"other", "before", "behind"}
-        check_keys(where, table, required=keys, optional={"marks"} if by_pattern else around)
-        for key in (keys | around) & set(table) - {"answers", "marks"}:
+        keys = SPLIT_KEYS["pattern" if by_pattern else "answers"]
+        check_keys(where, table, required=required_of(keys), optional=optional_of(keys))
+        for key in set(table) - {"answers", "marks"}:
             if not isinstance(table[key], str):
                 raise DomainError(f"{where} {key} = {table[key]!r}; a text is needed")
         if by_pattern:

@@ -13,10 +13,11 @@ import codecs
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from mechanisms.dialect import COMMA, PLAIN, Dialect
 from mechanisms.errors import DataError, DomainError
+from mechanisms.table_keys import one_of
 
 NEEDED, ALL = "needed", "all"
 _LISTS = ("columns", "thousands")
@@ -36,21 +37,24 @@ def _writes_text(encoding: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """Format of a text table. ``quoting`` is "needed" or "all", ``line_end`` "lf", "crlf" or "cr".
-
-    ``columns`` names all columns of the table in order, if left-out columns are to be written, empty. ``thousands``
-    names columns of numbers that are written with points between thousands, beside a decimal comma (``1.234,50``).
-    Raises ``DomainError`` for invalid values.
-    """
+    """[format]: format of a text table. Raises ``DomainError`` for invalid values."""
 
     delimiter: str = COMMA
-    decimal: str = "."
+    """Sign between values: one character."""
+    decimal: str = field(default=".", metadata=one_of((".", COMMA)))
+    """Decimal sign in columns of numbers."""
     encoding: str = "utf-8"
-    quote: str = '"'
-    quoting: str = NEEDED
-    line_end: str = "lf"
+    """Encoding of the text, as Python calls it."""
+    quote: str = field(default='"', metadata=one_of(('"', "'")))
+    """Sign around values in quotes."""
+    quoting: str = field(default=NEEDED, metadata=one_of((NEEDED, ALL)))
+    """Values in quotes: those that need it, or all."""
+    line_end: str = field(default="lf", metadata=one_of(tuple(LINE_ENDS)))
+    """Characters that end a line."""
     columns: tuple[str, ...] = ()
+    """All columns of the table in order, if left-out columns are to be written, empty."""
     thousands: tuple[str, ...] = ()
+    """Columns of numbers that are written with points between thousands, beside a decimal comma (``1.234,50``)."""
 
     def __post_init__(self) -> None:
         try:

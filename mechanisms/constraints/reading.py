@@ -25,29 +25,73 @@ from mechanisms.constraints.declared import (
 )
 from mechanisms.constraints.formula import Born, Years, read_sum
 from mechanisms.errors import DomainError
+from mechanisms.table_keys import REQUIRED, Range, TableKey, optional_of, required_of
 
-_KINDS = {
-    "equals": ({"equals", "column"}, set[str]()),
-    "years_since": ({"years_since", "column", "on"}, set[str]()),
-    "born": ({"born", "column", "on"}, set[str]()),
-    "order": ({"order"}, set[str]()),
-    "never": ({"never"}, set[str]()),
-    "when": ({"when", "then"}, set[str]()),
-    "shares": ({"shares", "total"}, set[str]()),
-    "one_hot": ({"one_hot", "column"}, {"yes", "no", "none"}),
-    "follows": ({"follows", "column", "values"}, set[str]()),
+_COMPUTED = TableKey("text", "Column that is computed.", REQUIRED)
+_VIOLATIONS = TableKey(
+    "text", "Treatment of an owner's rows that contradict it.", f'"{REFUSE}"', VIOLATIONS
+)
+CONSTRAINT_KEYS: Mapping[str, Mapping[str, TableKey]] = {
+    "equals": {
+        "equals": TableKey("text", "Columns and numbers with `+` and `-`.", REQUIRED),
+        "column": _COMPUTED,
+        "violations": _VIOLATIONS,
+    },
+    "years_since": {
+        "years_since": TableKey("text", "Column of a date from which full years count.", REQUIRED),
+        "column": _COMPUTED,
+        "on": TableKey("date or text", "Day to which they count, or its column.", REQUIRED),
+        "violations": _VIOLATIONS,
+    },
+    "born": {
+        "born": TableKey("text", "Column of full years.", REQUIRED),
+        "column": _COMPUTED,
+        "on": TableKey("text", "Column of the day on which the years are counted.", REQUIRED),
+        "violations": _VIOLATIONS,
+    },
+    "order": {
+        "order": TableKey("list of texts", "Columns, none above the next one.", REQUIRED),
+        "violations": _VIOLATIONS,
+    },
+    "never": {
+        "never": TableKey("text", "Tests, joined by `and`, that no row satisfies.", REQUIRED),
+        "violations": _VIOLATIONS,
+    },
+    "when": {
+        "when": TableKey("text", "Tests, joined by `and`.", REQUIRED),
+        "then": TableKey("text", "Tests that a row satisfies if it satisfies those.", REQUIRED),
+        "violations": _VIOLATIONS,
+    },
+    "shares": {
+        "shares": TableKey(
+            "list of texts", "Columns of numbers with one sum; the last is computed.", REQUIRED
+        ),
+        "total": TableKey("number", "Their sum.", REQUIRED, Range(0, above=True)),
+        "violations": _VIOLATIONS,
+    },
+    "one_hot": {
+        "one_hot": TableKey("list of texts", "Columns of which one has `yes`.", REQUIRED),
+        "column": TableKey("text", "Column of categories that is modelled instead.", REQUIRED),
+        "yes": TableKey("text", "Text of the one column.", '"1"'),
+        "no": TableKey("text", "Text of the other columns.", '"0"'),
+        "none": TableKey("text", "Category of rows in which no column has `yes`."),
+        "violations": _VIOLATIONS,
+    },
+    "follows": {
+        "follows": TableKey("text", "Column that another one follows from.", REQUIRED),
+        "column": TableKey("text", "Column that follows; it is filled in.", REQUIRED),
+        "values": TableKey("table", "Value for each value of that column.", REQUIRED),
+    },
 }
-"""Required and optional keys of each kind, which is told by its first key."""
+"""Keys of each kind, which is told by its first key."""
 _LISTS = frozenset({"order", "shares", "one_hot"})
 
 
 def computed_columns(tables: Sequence[Mapping[str, object]]) -> frozenset[object]:
     """Returns the names of the columns that constraints compute, from ``[[constraint]]`` tables not checked yet."""
-    names = {table.get("column") for table in tables if "one_hot" not in table}
+    names = [table.get("column") for table in tables if "one_hot" not in table]
     shares = [table.get("shares") for table in tables]
-    names |= {
-        each[-1] for each in shares if isinstance(each, list) and each and isinstance(each[-1], str)
-    }
+    names += [each[-1] for each in shares if isinstance(each, list) and each]
     return frozenset(name for name in names if isinstance(name, str))
 
 
@@ -55,18 +99,17 @@ def read_constraint(position: int, table: object, described: Sequence[str]) -> C
     """Returns the constraint that ``table`` declares, at ``position`` from 0; ``described`` names all columns."""
     where = f"[[constraint]] {position + 1}"
     if not isinstance(table, Mapping):
-        raise DomainError(f"{where}: a table is needed, with one of {', '.join(_KINDS)}")
-    kinds = [kind for kind in _KINDS if kind in table]
+        raise DomainError(f"{where}: a table is needed, with one of {', '.join(CONSTRAINT_KEYS)}")
+    kinds = [kind for kind in CONSTRAINT_KEYS if kind in table]
     if len(kinds) != 1:
         raise DomainError(
-            f"{where}: has {' and '.join(kinds) or 'no kind'}; expected one of {', '.join(_KINDS)}"
+            f"{where}: has {' and '.join(kinds) or 'no kind'}; expected one of {', '.join(CONSTRAINT_KEYS)}"
         )
     kind = kinds[0]
     where = f"[[constraint]] {position + 1}, {kind} = {table[kind]!r}"
-    required, optional = _KINDS[kind]
-    free = set[str]() if kind == "follows" else {"violations"}
-    check_keys(where, table, required=required, optional=optional | free)
-    for key in (required | optional) & set(table) - _LISTS - {"total", "values", "on"}:
+    keys = CONSTRAINT_KEYS[kind]
+    check_keys(where, table, required=required_of(keys), optional=optional_of(keys))
+    for key in set(table) - _LISTS - {"total", "values", "on", "violations"}:
         if not isinstance(table[key], str) or not (table[key] or key == "no"):
             raise DomainError(f"{where}: {key} = {table[key]!r}; a text is needed")
     violations = table.get("violations", REFUSE)

@@ -14,19 +14,79 @@ from functools import cached_property
 from mechanisms.column_parts import duplicates
 from mechanisms.column_reading import check_keys, read_column, read_strings
 from mechanisms.columns import Categorical, Column, Moment
-from mechanisms.domain import Domain
+from mechanisms.domain import IGNORE_KEY, Domain
 from mechanisms.errors import DomainError
 from mechanisms.keyed.summaries import Summary, check_summary
 from mechanisms.numbers import Integer, Real
 from mechanisms.provenance import Provenance
+from mechanisms.table_keys import REQUIRED, Range, TableKey, optional_of, required_of
 
 MOST_ROWS = 200
 """Largest number of rows of a person: each number is a cell of its own."""
 LINKS = BY_ROWS, BY_TABLES = "rows", "tables"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_DOMAIN = ("column", "split", "constraint", "missing", "ignore", "format")
-_PARENT = {"name", "key"}
-_CHILD = {"name", "key", "parent", "rows"}
+_TABLE_NAME = TableKey(
+    "text",
+    "Name of the table: letters, digits, `-` and `_`, a letter first. With run.id it has at most 62 of them.",
+    REQUIRED,
+)
+_KEY = TableKey("text", "Column by which a person is known; it has no [[table.column]].", REQUIRED)
+_DESCRIBED = {
+    **{
+        name: TableKey("tables", f"Tables [[table.{name}]], as [[{name}]] of one table.")
+        for name in ("column", "split", "constraint")
+    },
+    **{
+        name: TableKey("table", f"Table [table.{name}], as [{name}] of one table.")
+        for name in ("missing", "format")
+    },
+    "ignore": IGNORE_KEY,
+}
+PARENT_KEYS: Mapping[str, TableKey] = {
+    "name": _TABLE_NAME,
+    "key": _KEY,
+    "linked": TableKey(
+        "text",
+        "Linkage of rows on shares: `rows` where a person may be at several owners, `tables` where each table is at "
+        "owners of its own. Without the key each owner has all of its persons.",
+        "",
+        LINKS,
+    ),
+    **_DESCRIBED,
+}
+"""Keys of the ``[[table]]`` of persons."""
+CHILD_KEYS: Mapping[str, TableKey] = {
+    "name": _TABLE_NAME,
+    "key": _KEY,
+    "parent": TableKey("text", "Name of the table of persons.", REQUIRED),
+    "rows": TableKey(
+        "whole number",
+        "Number of a person's rows that count; the guarantee covers so many.",
+        REQUIRED,
+        Range(1, MOST_ROWS),
+    ),
+    "most": TableKey(
+        "whole number",
+        f"Largest number of rows of a synthetic person, from `rows` to {MOST_ROWS}. Without the key it is `rows`.",
+        "",
+        Range(1, MOST_ROWS),
+    ),
+    "order": TableKey(
+        "text", "Column, of dates or whole numbers, by which a person's rows follow one another."
+    ),
+    "constant": TableKey("list of texts", "Columns with one value in all rows of a person."),
+    "copied": TableKey(
+        "list of texts", "Columns with the value of the person's own column of the same name."
+    ),
+    "change": TableKey(
+        "tables",
+        "Tables [[table.change]]: columns that are modelled by their difference from the row before.",
+    ),
+    "summary": TableKey("tables", "Tables [[table.summary]]: summaries of a person's rows."),
+    **_DESCRIBED,
+    "column": TableKey(_DESCRIBED["column"].type, _DESCRIBED["column"].said, REQUIRED),
+}
+"""Keys of a ``[[table]]`` with rows of persons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +356,8 @@ class KeyedTables:
 def _parent(table: Mapping[str, object]) -> ParentTable:
     name = _text(table, "name", "a [[table]]")
     where = f"table {name!r}"
-    check_keys(where, table, required=_PARENT, optional={"linked", *_DOMAIN})
+    required, optional = required_of(PARENT_KEYS), optional_of(PARENT_KEYS)
+    check_keys(where, table, required=required, optional=optional)
     key = _text(table, "key", where)
     domain = _domain(where, table, key) if "column" in table else None
     linked = _text(table, "linked", where) if "linked" in table else ""
@@ -306,12 +367,8 @@ def _parent(table: Mapping[str, object]) -> ParentTable:
 def _child(table: Mapping[str, object], parent: ParentTable) -> ChildTable:
     name = _text(table, "name", "a [[table]]")
     where = f"table {name!r}"
-    check_keys(
-        where,
-        table,
-        required=_CHILD | {"column"},
-        optional={"most", "order", "change", "summary", "constant", "copied", *_DOMAIN},
-    )
+    required, optional = required_of(CHILD_KEYS), optional_of(CHILD_KEYS)
+    check_keys(where, table, required=required, optional=optional)
     above = _text(table, "parent", where)
     if above != parent.name:
         raise DomainError(
@@ -383,7 +440,7 @@ def _change_dicts(child: ChildTable) -> list[dict[str, object]]:
 def _domain(where: str, table: Mapping[str, object], key: str) -> Domain:
     """Returns the domain of a table, which ignores its key."""
     try:
-        domain = Domain.from_dict({name: table[name] for name in _DOMAIN if name in table})
+        domain = Domain.from_dict({name: table[name] for name in _DESCRIBED if name in table})
         if key in domain.ignore or key in domain.described_names:
             return domain
         return replace(domain, ignore=(*domain.ignore, key))

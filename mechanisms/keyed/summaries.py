@@ -22,10 +22,27 @@ from mechanisms.constraints.conjunction import ColumnTest, read_tests, sets_of
 from mechanisms.domain import Domain
 from mechanisms.errors import DomainError
 from mechanisms.numbers import Integer, Real
+from mechanisms.table_keys import REQUIRED, TableKey, required_of
 
 LAST, MEAN, ANY = KINDS = ("last", "mean", "any")
 YES, NO = "yes", "no"
-_KEYS = {LAST: {"column"}, MEAN: {"column"}, ANY: {"name", "where"}}
+_KIND = {kind: TableKey("text", "Kind of the summary.", REQUIRED, (kind,)) for kind in KINDS}
+SUMMARY_KEYS: Mapping[str, Mapping[str, TableKey]] = {
+    LAST: {
+        "kind": _KIND[LAST],
+        "column": TableKey("text", "Column of which the last value is taken.", REQUIRED),
+    },
+    MEAN: {
+        "kind": _KIND[MEAN],
+        "column": TableKey("text", "Column of which the mean is taken.", REQUIRED),
+    },
+    ANY: {
+        "kind": _KIND[ANY],
+        "name": TableKey("text", "Name of the summary.", REQUIRED),
+        "where": TableKey("text", "Tests, joined by `and`, that a row satisfies.", REQUIRED),
+    },
+}
+"""Keys of the ``[[table.summary]]`` tables of a configuration, by kind."""
 _OPPOSITE = {"=": "!=", "<": ">=", "<=": ">", "in": "not in"}
 _OPPOSITE |= {opposite: operator for operator, opposite in _OPPOSITE.items()}
 Cells: TypeAlias = Sequence[str | None] | NDArray[np.object_]
@@ -87,8 +104,9 @@ class Summary:
             given = table.get("kind") if isinstance(table, Mapping) else table
             raise DomainError(f"{where}: kind = {given!r}; expected one of {', '.join(KINDS)}")
         kind = str(table["kind"])
-        check_keys(where, table, required={"kind", *_KEYS[kind]}, optional=set())
-        texts = {key: table[key] for key in sorted(_KEYS[kind])}
+        keys = required_of(SUMMARY_KEYS[kind])
+        check_keys(where, table, required=keys, optional=set())
+        texts = {key: table[key] for key in sorted(keys - {"kind"})}
         if wrong := [key for key, text in texts.items() if not isinstance(text, str) or not text]:
             raise DomainError(f"{where}: {wrong[0]} = {texts[wrong[0]]!r}; expected a text")
         if kind == ANY:

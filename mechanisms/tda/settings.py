@@ -17,6 +17,7 @@ Correlations: TypeAlias = Literal["latent", "scores"]
 Assignment: TypeAlias = Literal["drawn", "argmax"]
 
 PAPER_ITERATIONS = 100
+MOST_COMPONENTS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,11 @@ class TdaSettings:
                 raise ValueError(
                     f"{name} = {getattr(self, name)!r}; it is one of {', '.join(values)}"
                 )
-        for name, most in (("components", 256), ("iterations", 10_000), ("max_silo_rows", 1 << 20)):
+        for name, most in (
+            ("components", MOST_COMPONENTS),
+            ("iterations", 10_000),
+            ("max_silo_rows", 1 << 20),
+        ):
             if not 1 <= getattr(self, name) <= most:
                 raise ValueError(f"{name} = {getattr(self, name)}; it lies between 1 and {most}")
         for name in ("tolerance", "row_norm", "moment_norm"):

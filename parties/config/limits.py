@@ -4,7 +4,9 @@ import datetime
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import fields, replace
 
+from mechanisms.table_keys import ALLOWED, Range
 from parties.crypto.pinned_key import KEY_PATTERN
 from parties.foundation.errors import ConfigError
 
@@ -16,6 +18,27 @@ def check(condition: bool, key: str, message: str) -> None:
     """Raises ConfigError with ``key`` and ``message`` unless ``condition`` holds."""
     if not condition:
         raise ConfigError("", key, message)
+
+
+def check_allowed(section: str, of: object) -> None:
+    """Refuses a section with a value that its field's metadata do not allow (`mechanisms.table_keys`)."""
+    for item in fields(of):  # type: ignore[arg-type]
+        allowed, value = item.metadata.get(ALLOWED), getattr(of, item.name)
+        if allowed is None or value is None:
+            continue
+        key = f"{section}.{item.name}"
+        if isinstance(allowed, Range):
+            found = _resolved(allowed, of)
+            check(found.has(value), key, f"is {value}; expected {found}")
+        else:
+            check_choice(key, value, allowed)
+
+
+def _resolved(allowed: Range, of: object) -> Range:
+    """Returns the range with the largest number that another field of the section has."""
+    if not allowed.high_key:
+        return allowed
+    return replace(allowed, high=float(getattr(of, allowed.high_key)))
 
 
 def check_number(key: str, value: float, *, low: float, high: float = math.inf) -> None:

@@ -15,6 +15,7 @@ from mechanisms.dialect import Dialect
 from mechanisms.errors import MechanismError
 from mechanisms.reading import read_text
 from mechanisms.source import TableSource
+from mechanisms.table_keys import TableKey
 from parties.config.refresh import read_refresh
 from parties.foundation.errors import ConfigError
 from parties.foundation.untrusted_text import parse_toml
@@ -22,6 +23,19 @@ from parties.foundation.untrusted_text import parse_toml
 HASH = "sha256"
 """Key of a column: hex SHA-256 of the file that the column names."""
 _CANDIDATES, _TABLE = "candidates", "table"
+FILE_KEYS: Mapping[str, Mapping[str, TableKey]] = {
+    _CANDIDATES: {
+        HASH: TableKey("text", "SHA-256 of the file that `candidates` names, 64 hex digits."),
+    },
+    _TABLE: {
+        _TABLE: TableKey(
+            "text",
+            "Name of a file with both columns, beside the configuration, instead of `values`.",
+        ),
+        HASH: TableKey("text", "SHA-256 of that file, 64 hex digits."),
+    },
+}
+"""Keys of columns that name a file, beside those that a domain reads: of candidates, and of implied columns."""
 _IMPLIED_FORMAT = Dialect(header_line=1)
 """Format of the files of implied columns; these files are public and their first line is always a header."""
 

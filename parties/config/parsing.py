@@ -69,7 +69,7 @@ def read_run(document: Mapping[str, object]) -> RunSection:
     modelled = [
         table
         for table in _tables(document, "column")
-        if "implied_by" not in table and table.get("name") not in computed
+        if "implied_by" not in table and str(table.get("name")) not in computed
     ]
     rounds = CENTRAL_ROUNDS * len(modelled)
     defaults: dict[str, object] = {"rounds": rounds, "schedule": ANNEALED} if annealed else {}

@@ -4,22 +4,21 @@ Names contain the units (``_s`` seconds, ``_mb`` megabytes). Raises ConfigError.
 """
 
 import datetime
-import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
 from mechanisms.accounting import ZCDP
 from mechanisms.gaussian_privacy import GAUSSIAN
 from mechanisms.scores import REMAINING_ERROR, RULES
+from mechanisms.table_keys import one_of, up_to_key, within
 from parties.config.limits import (
     check,
-    check_choice,
+    check_allowed,
     check_key_hash,
     check_name,
     check_names,
-    check_number,
     read_time,
 )
 from parties.config.proxy import Proxy
@@ -60,81 +59,101 @@ FLAIM_GROUPINGS = ("union", "query")
 FLAIM_NOISES = ("server", "distributed")
 FLAIM_SIZES = ("estimated", "public")
 GPUS = AUTO, NEVER, ALWAYS = "auto", "never", "always"
+_MONTH_S = 31 * 86400.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
 class RunSection:
-    """[run]: privacy budget, schedule, noise, security and output of a run.
-
-    - ``epsilon`` and ``delta`` are the run's whole budget.
-    - ``rows`` is the number of synthetic rows; None writes the estimated total.
-    - ``schedule``: ``fixed`` has ``rounds`` equal rounds; ``annealed`` has finer rounds once the model has settled. The
-      annealed ``rounds`` are 16 per column, the number that the budget would last for if the model never settled, and
-      need not be given.
-    - ``rule`` is the estimate of the error that a noisy measurement leaves (`mechanisms.remaining_error`). Selections
-      use it, and an annealed schedule uses it to decide if the model has settled. ``aim`` is the rule of the papers.
-    - ``measure_share`` is the share of the budget for noisy counts.
-    - ``initial_share`` is the share of that for one-way marginals. The default is a fifth; by the rule ``aim`` each
-      one-way marginal gets as much as any other.
-    - ``tree_share`` is the share of the budget left by round 0 that an annealed schedule spends, before other rounds,
-      on pairs that join all columns to one tree. The default is a quarter; by the rule ``aim`` nothing.
-    - ``accountant`` converts epsilon and delta to a budget: as the loss of one Gaussian (`mechanisms.gaussian_privacy`)
-      where that is proven and allows more, or by ``zcdp``.
-    - ``input`` is the form of owners' data: ``counts``, in the form ``upload``; ``rows``; or the smaller one
-      (``auto``).
-    - ``check`` is the servers' check of an owner's weight (`protocols.bounded`): ``totals``, which have to agree and be
-      at most clients.rows_per_client; ``cells``, each cell besides; ``none``, for benchmarks. Rows need no check.
-    - ``unit`` is the unit of privacy: ``row``, or ``person`` with all of its rows. A person's rows are those in the
-      sources (`parties.config.sources`), linked by key or by order (``link``). Without sources they are
-      ``rows_per_person``, a bound that the owners vouch for and no server checks. ``person`` names the columns, none of
-      them modelled, by which an owner's own program knows a person's rows: it refuses a table with more of them, or
-      leaves all but ``rows_per_person`` of them out where ``more_rows`` is ``sample``.
-    - ``security`` is the behaviour of one server that does no harm: reading all it receives (semi-honest), or any
-      behaviour (malicious), where the run ends before it opens a value that rests on the deviation.
-    - ``seed`` only feeds public choices (which synthetic rows are drawn from the model), never noise or shares.
-    - ``large_delta`` says in so many words that ``delta`` may be as large as 1 in the root of the number of rows. Such
-      a delta allows that many rows are published as they are.
-    - ``fallback`` is what an annealed run measures where noise would drown the pairs of columns: ``columns``, each
-      single column once more, or as usual without it. Runs with fixed rounds or the papers' rule have none.
-    - ``estimator`` is the package that fits the model: our own, or ``mbi``, by Private-PGM's authors, with the same
-      numbers of iterations (AIM and DistAIM).
-    - ``terms`` is the text of the terms of use, which goes with the table.
-    - ``record_replay`` makes a server keep its keys, shares and received messages for an auditor
-      (`parties.mpc.replay.log`); these are secret. Each server decides alone; the value is not agreed on.
-    """
+    """[run]: privacy budget, schedule, noise, security and output of a run."""
 
     id: str
-    epsilon: float
-    delta: float
-    rounds: int
-    schedule: str = FIXED
-    rule: str = REMAINING_ERROR
-    measure_share: float = 0.9
-    initial_share: float | None = None
-    tree_share: float | None = None
-    accountant: str = GAUSSIAN
-    noise: str = DISCRETE
-    security: str = SEMI_HONEST
-    unit: str = ROW
-    rows_per_person: int = 1
-    link: str = BY_KEY
-    input: str = AUTO_INPUT
-    upload: str = "seeded"
-    check: str = TOTALS
-    iterations: int = 100
-    final_iterations: int = 1000
-    max_model_mb: float = 80.0
-    rows: int | None = None
-    seed: int | None = None
+    """Name of the run: 1 to 63 letters, digits, `.`, `_` or `-`."""
+    epsilon: float = field(metadata=within(0, above=True))
+    """Epsilon of the whole run."""
+    delta: float = field(metadata=within(0, 1, above=True, below=True))
+    """Delta of the whole run, far less than 1 in the number of rows."""
+    rounds: int = field(metadata=within(1, 10_000))
+    """Number of equal rounds. An annealed run has 16 per column at most, as if the model never settled, and needs no
+    such key.
+    """
+    schedule: str = field(default=FIXED, metadata=one_of(SCHEDULES))
+    """``fixed`` has ``rounds`` equal rounds, ``annealed`` has finer rounds once the model has settled."""
+    rule: str = field(default=REMAINING_ERROR, metadata=one_of(RULES))
+    """Estimate of the error that a noisy measurement leaves (`mechanisms.remaining_error`). Selections use it, and an
+    annealed schedule uses it to decide if the model has settled. ``aim`` is the rule of the papers.
+    """
+    measure_share: float = field(default=0.9, metadata=within(0, 1, above=True, below=True))
+    """Share of the budget for noisy counts; selections have the rest."""
+    initial_share: float | None = field(default=None, metadata=within(0, 1, above=True, below=True))
+    """Share of the budget for counts that one-way marginals have in round 0. Without the key it is a fifth; by the rule
+    ``aim`` each one-way marginal gets as much as any other.
+    """
+    tree_share: float | None = field(default=None, metadata=within(0, 1, below=True))
+    """Share of the budget left by round 0 that an annealed schedule spends, before other rounds, on pairs that join all
+    columns to one tree. Without the key it is a quarter; by the rule ``aim`` nothing.
+    """
+    accountant: str = field(default=GAUSSIAN, metadata=one_of(ACCOUNTANTS))
+    """Conversion of epsilon and delta to a budget: as the loss of one Gaussian (`mechanisms.gaussian_privacy`) where
+    that is proven and allows more, or by ``zcdp``.
+    """
+    noise: str = field(default=DISCRETE, metadata=one_of(NOISES))
+    """Noise of the servers' counts. With security = "malicious" it is not ``distributed``."""
+    security: str = field(default=SEMI_HONEST, metadata=one_of(SECURITIES))
+    """Behaviour of one server that does no harm: reading all it receives (semi-honest), or any behaviour (malicious),
+    where the run ends before it opens a value that rests on the deviation.
+    """
+    unit: str = field(default=ROW, metadata=one_of(UNITS))
+    """Unit of privacy: ``row``, or ``person`` with all of its rows. A person's rows are those in the sources
+    (`parties.config.sources`), linked by key or by order (``link``).
+    """
+    rows_per_person: int = field(default=1, metadata=within(1, 1000))
+    """Largest number of rows of a person, where there are no sources. Owners vouch for it, and no server checks it."""
+    link: str = field(default=BY_KEY, metadata=one_of(LINKS))
+    """Linkage of rows of several sources: by their key, or by their order."""
+    input: str = field(default=AUTO_INPUT, metadata=one_of(INPUTS))
+    """Form of owners' data: ``counts``, in the form ``upload``; ``rows``; or the smaller one (``auto``)."""
+    upload: str = field(default="seeded", metadata=one_of(UPLOADS))
+    """Form of an owner's counts on their way to the servers."""
+    check: str = field(default=TOTALS, metadata=one_of(CHECKS))
+    """Servers' check of an owner's weight (`protocols.bounded`): ``totals``, which have to agree and be at most
+    clients.rows_per_client; ``cells``, each cell besides; ``none``, for benchmarks. Rows need no check.
+    """
+    iterations: int = field(default=100, metadata=within(1))
+    """Iterations of fitting the model in each round."""
+    final_iterations: int = field(default=1000, metadata=within(1))
+    """Iterations of fitting the model at the end."""
+    max_model_mb: float = field(default=80.0, metadata=within(1))
+    """Largest size of the model, in megabytes."""
+    rows: int | None = field(default=None, metadata=within(1, MAX_ROWS))
+    """Number of synthetic rows. Without the key it is the estimated total."""
+    seed: int | None = field(default=None, metadata=within(0))
+    """Seed of public choices, such as which synthetic rows are drawn from the model; never of noise or shares."""
     record_replay: bool = False
+    """Record of a server's keys, shares and received messages for an auditor (`parties.mpc.replay.log`); these are
+    secret. Each server decides alone; the value is not agreed on.
+    """
     terms: str | None = None
+    """Text of the terms of use, which goes with the table: 1 to 20,000 printable characters."""
     large_delta: bool | None = None
+    """Consent to a ``delta`` of 1 in the root of the number of rows, or more. Such a delta allows that many rows are
+    published as they are.
+    """
     person: tuple[str, ...] | None = None
-    more_rows: str | None = None
-    fallback: str | None = None
-    estimator: str | None = None
+    """Columns, none of them modelled, by which an owner's own program knows a person's rows. It refuses a table in
+    which a person has more than ``rows_per_person``.
+    """
+    more_rows: str | None = field(default=None, metadata=one_of(MORE_ROWS))
+    """``sample`` leaves a person's rows beyond ``rows_per_person`` out, instead of refusing the table."""
+    fallback: str | None = field(default=None, metadata=one_of(FALLBACKS))
+    """Measurement of an annealed run where noise would drown the pairs of columns: ``columns``, each single column once
+    more, or as usual without the key. Runs with fixed rounds or the papers' rule have none.
+    """
+    estimator: str | None = field(default=None, metadata=one_of(ESTIMATORS))
+    """Package that fits the models of AIM and DistAIM, with the same numbers of iterations: ``mbi``, by Private-PGM's
+    authors, or our own code without the key.
+    """
 
     @property
     def may_fall_back(self) -> bool:
@@ -144,71 +163,24 @@ class RunSection:
 
     def __post_init__(self) -> None:
         check_name("run.id", self.id)
-        check(
-            0 < self.epsilon < math.inf,
-            "run.epsilon",
-            f"is {self.epsilon}; expected a finite number above 0",
-        )
-        check(0 < self.delta < 1, "run.delta", f"is {self.delta}; expected between 0 and 1")
-        check_number("run.rounds", self.rounds, low=1, high=10_000)
-        share = self.measure_share
-        check(0 < share < 1, "run.measure_share", f"is {share}; expected between 0 and 1")
-        check_choice("run.schedule", self.schedule, SCHEDULES)
-        check_choice("run.rule", self.rule, RULES)
-        check_choice("run.accountant", self.accountant, ACCOUNTANTS)
-        first = self.initial_share
-        check(
-            first is None or 0 < first < 1,
-            "run.initial_share",
-            f"is {first}; expected between 0 and 1",
-        )
+        check_allowed("run", self)
         joining = self.tree_share
-        check(
-            joining is None or 0 <= joining < 1,
-            "run.tree_share",
-            f"is {joining}; expected at least 0 and below 1",
-        )
         check(
             not joining or self.schedule == ANNEALED,
             "run.tree_share",
             f'is {joining} beside schedule = "{self.schedule}"; expected "{ANNEALED}"',
         )
-        if self.fallback is not None:
-            check_choice("run.fallback", self.fallback, FALLBACKS)
-        if self.estimator is not None:
-            check_choice("run.estimator", self.estimator, ESTIMATORS)
-        check_choice("run.noise", self.noise, NOISES)
-        check_choice("run.security", self.security, SECURITIES)
         check(
             self.security != MALICIOUS or self.noise in VERIFIABLE_NOISES,
             "run.noise",
             f"is {self.noise!r}, which rests on the word of single servers; with run.security = {MALICIOUS!r} expected "
             + " or ".join(map(repr, VERIFIABLE_NOISES)),
         )
-        check_choice("run.unit", self.unit, UNITS)
-        if self.more_rows is not None:
-            check_choice("run.more_rows", self.more_rows, MORE_ROWS)
-            check(
-                self.person is not None,
-                "run.more_rows",
-                "stands without run.person; expected the columns by which a person's rows are known",
-            )
-        check_number("run.rows_per_person", self.rows_per_person, low=1, high=1000)
-        check_choice("run.link", self.link, LINKS)
-        check_choice("run.input", self.input, INPUTS)
-        check_choice("run.upload", self.upload, UPLOADS)
-        check_choice("run.check", self.check, CHECKS)
-        check_number("run.iterations", self.iterations, low=1)
-        check_number("run.final_iterations", self.final_iterations, low=1)
-        check_number("run.max_model_mb", self.max_model_mb, low=1)
-        if self.rows is not None:
-            check(
-                1 <= self.rows <= MAX_ROWS,
-                "run.rows",
-                f"is {self.rows}; expected at least 1 and at most {MAX_ROWS}",
-            )
-        if self.seed is not None:
-            check_number("run.seed", self.seed, low=0)
+        check(
+            self.more_rows is None or self.person is not None,
+            "run.more_rows",
+            "stands without run.person; expected the columns by which a person's rows are known",
+        )
         if self.terms is not None:
             check_terms(self.terms)
 
@@ -225,15 +197,14 @@ def check_terms(terms: str, key: str = "run.terms") -> None:
 
 @dataclass(frozen=True, slots=True)
 class RefreshSection:
-    """[refresh]: the earlier run whose model a run starts from.
-
-    ``digest`` is the digest of that model, which the earlier run's servers sealed, and what parties agree on. ``model``
-    is the path of a bundle, or of a run's or model's folder, on this machine; None if the model is in the folder
-    `start` beside the config.
-    """
+    """[refresh]: the earlier run whose model a run starts from."""
 
     digest: str
+    """Digest of that model, which the earlier run's servers sealed, and what parties agree on: 64 hex digits."""
     model: str | None = None
+    """Path of a bundle, or of a run's or model's folder, on this machine. Without the key the model is in the folder
+    `start` beside the configuration.
+    """
 
     def __post_init__(self) -> None:
         check(
@@ -245,16 +216,18 @@ class RefreshSection:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSection:
-    """[workload]: ``count`` random queries of ``degree`` columns (None: all such queries), or the listed ``queries``.
+    """[workload]: the queries, drawn or listed."""
 
-    ``target``: columns that the table shall predict; their queries count several times.
-    """
-
-    degree: int = 2
-    count: int | None = None
-    seed: int = 123
+    degree: int = field(default=2, metadata=within(1))
+    """Number of columns of each drawn query."""
+    count: int | None = field(default=None, metadata=within(1))
+    """Number of random queries, or "all" of that degree."""
+    seed: int = field(default=123, metadata=within(0))
+    """Public seed of the drawing."""
     queries: tuple[tuple[str, ...], ...] | None = None
+    """Listed queries, each a list of columns, instead of a drawing."""
     target: tuple[str, ...] = ()
+    """Column, or list of columns, that the table shall predict; their queries count several times."""
 
     def __post_init__(self) -> None:
         check(
@@ -262,10 +235,7 @@ class WorkloadSection:
             "workload.target",
             "has a column twice; expected different columns",
         )
-        check_number("workload.degree", self.degree, low=1)
-        if self.count is not None:
-            check_number("workload.count", self.count, low=1)
-        check_number("workload.seed", self.seed, low=0)
+        check_allowed("workload", self)
         check(
             self.queries is None or (all(self.queries) and len(self.queries) > 0),
             "workload.queries",
@@ -277,36 +247,35 @@ class WorkloadSection:
 class ClientsSection:
     """[clients]: maximum number of data owners, public bound on each one's rows, and rules of admission.
 
-    ``expected`` is the maximum number of data owners, ``rows_per_client`` the bound on each one's rows. A client takes
-    part in each of the rounds 1..T with probability ``participation`` and is counted from its first round on. Clients
-    of round 1 are already counted in the initial measurements (round 0). Only clients in ``names`` may take part,
-    unless ``names`` is empty. Admission is between ``opens`` and ``closes`` (RFC 3339, with offset).
-
     Before the first round the run waits for all expected clients: until ``closes``, or without that date for ``wait_s``
-    seconds. With ``grace_s``, once ``minimum`` clients are complete, the run waits at most that many seconds after the
-    latest arrival. The run needs ``minimum`` counted clients (default: all expected if every client takes part in every
-    round, else 1).
+    seconds.
     """
 
-    expected: int
-    rows_per_client: int
-    minimum: int
-    participation: float = 1.0
-    wait_s: float = 60.0
-    grace_s: float | None = None
+    expected: int = field(metadata=within(1))
+    """Maximum number of data owners."""
+    rows_per_client: int = field(metadata=within(1))
+    """Public bound on each owner's rows. Times ``expected`` it is at most 16,646,144."""
+    minimum: int = field(metadata=up_to_key(1, "expected"))
+    """Number of counted owners that the run needs."""
+    participation: float = field(default=1.0, metadata=within(0, 1, above=True))
+    """Probability that an owner takes part in each of the rounds 1..T. It is counted from its first round on. Owners of
+    round 1 are already counted in the initial measurements (round 0).
+    """
+    wait_s: float = field(default=60.0, metadata=within(0, _MONTH_S))
+    """Seconds that servers wait for owners where there is no ``closes``."""
+    grace_s: float | None = field(default=None, metadata=within(0, _MONTH_S))
+    """Seconds that the run still waits after the latest arrival, once ``minimum`` owners are complete. Without the key
+    the run waits for all.
+    """
     names: tuple[str, ...] = ()
+    """Names of the owners that may take part, as in their certificates. Without the key every owner may."""
     opens: str | None = None
+    """Begin of admission, with offset (RFC 3339)."""
     closes: str | None = None
+    """End of admission, with offset, after ``opens``."""
 
     def __post_init__(self) -> None:
-        check_number("clients.expected", self.expected, low=1)
-        check_number("clients.rows_per_client", self.rows_per_client, low=1)
-        check_number("clients.minimum", self.minimum, low=1, high=self.expected)
-        p = self.participation
-        check(0 < p <= 1, "clients.participation", f"is {p}; expected above 0 and at most 1")
-        check_number("clients.wait_s", self.wait_s, low=0, high=31 * 86400)
-        if self.grace_s is not None:
-            check_number("clients.grace_s", self.grace_s, low=0, high=31 * 86400)
+        check_allowed("clients", self)
         self._check_enrolment()
         check(
             self.max_rows <= MAX_ROWS,
@@ -370,18 +339,21 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class PartySection:
-    """[[party]]: a server with common name ``name``, address ``mesh`` for servers and ``ingest`` for owners.
+    """[[party]]: one of the three servers.
 
-    ``key`` is the hex SHA-256 of the public key in its certificate. A peer with another key is not this server,
-    whatever its certificate says. ``seal`` is the public key (base64) that owners seal this server's part of their
-    uploads to.
+    A peer with another key is not this server, whatever its certificate says.
     """
 
     name: str
+    """Common name in the server's certificate."""
     mesh: Address
+    """Address for the other servers."""
     ingest: Address
+    """Address for data owners."""
     key: str
+    """SHA-256 of the public key in the server's certificate, 64 hex digits."""
     seal: str
+    """Public key (base64) that owners seal this server's part of their uploads to."""
 
     def __post_init__(self) -> None:
         check_name("party.name", self.name)
@@ -445,8 +417,11 @@ class TlsSection:
     """
 
     ca: str
+    """File of the study's authority."""
     cert: str
+    """File of the own certificate."""
     key: str
+    """File of the own private key."""
 
     def files(
         self, base: Path, pid: int | None = None, name: str | None = None
@@ -463,32 +438,32 @@ class TlsSection:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutsSection:
-    """[timeouts], in seconds: connecting to a peer, receiving one message of a peer, and one owner's whole upload."""
+    """[timeouts], in seconds."""
 
-    connect_s: float = 30.0
-    receive_s: float = 60.0
-    submit_s: float = 60.0
+    connect_s: float = field(default=30.0, metadata=within(0.1, 86400))
+    """Seconds for connecting to a peer."""
+    receive_s: float = field(default=60.0, metadata=within(0.1, 86400))
+    """Seconds for receiving one message of a peer."""
+    submit_s: float = field(default=60.0, metadata=within(0.1, 86400))
+    """Seconds for one owner's whole upload."""
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            check_number(f"timeouts.{item.name}", getattr(self, item.name), low=0.1, high=86400)
+        check_allowed("timeouts", self)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeSection:
-    """[compute]: resources for the part of counting rows that needs no other server; each server decides on its own.
+    """[compute]: resources for the part of counting rows that needs no other server; each server decides on its own."""
 
-    ``threads`` is the number of workers, 0 for one per core. ``gpu`` says if a GPU is used where CuPy finds one.
-    ``dask`` is the address of the scheduler of a Dask cluster, which has to be this server's own.
-    """
-
-    threads: int = 0
-    gpu: str = AUTO
+    threads: int = field(default=0, metadata=within(0, 4096))
+    """Number of workers, 0 for one per core."""
+    gpu: str = field(default=AUTO, metadata=one_of(GPUS))
+    """Use of a GPU: ``auto`` where CuPy finds one."""
     dask: str = ""
+    """Address of the scheduler of a Dask cluster, which has to be this server's own."""
 
     def __post_init__(self) -> None:
-        check_number("compute.threads", self.threads, low=0, high=4096)
-        check_choice("compute.gpu", self.gpu, GPUS)
+        check_allowed("compute", self)
         check(
             not self.dask or _SCHEDULER.fullmatch(self.dask) is not None,
             "compute.dask",
@@ -498,14 +473,14 @@ class ComputeSection:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSection:
-    """[network]: a participant's way to its servers; each participant decides on its own.
-
-    ``proxy`` is the URL of an HTTP proxy, "" for that of the environment, if any. ``proxy_login`` is the path of a file
-    whose one line is user:password, for basic authentication. The URL has neither: it may be shown.
-    """
+    """[network]: a participant's way to its servers; each participant decides on its own."""
 
     proxy: str = ""
+    """URL of an HTTP proxy, without user and password, since it may be shown. Without the key it is that of the
+    environment, if any.
+    """
     proxy_login: str = ""
+    """Path of a file whose one line is user:password, for basic authentication."""
 
     def __post_init__(self) -> None:
         if self.proxy:
@@ -519,40 +494,48 @@ class NetworkSection:
 
 @dataclass(frozen=True, slots=True)
 class FlaimSection:
-    """[flaim]: variant of FLAIM, kind of secure sums, and addresses and names of the server and the clients.
-
-    Every sum of a round needs ``minimum`` clients. SecAgg withstands the fractions ``corrupt`` (one client at least)
-    and ``dropouts`` of a round's clients. ``server`` and ``clients`` are the names in their certificates. ``key`` is
-    the hash of the server's public key, as in [[party]]. ``address`` is the server's; a trial on one machine makes its
-    own. ``client_keys`` are the hashes of the clients' public keys, in their order; run.security = "malicious" relies
-    on them where they are given. A client tolerates ``idle_s`` seconds of silence between rounds.
-    """
+    """[flaim]: variant of FLAIM, kind of secure sums, and addresses and names of the server and the clients."""
 
     KEY: ClassVar[str] = "flaim"
     WHO: ClassVar[str] = "clients"
     TURN: ClassVar[str] = "round"
 
-    variant: str = "pairs"
-    local_rounds: int = 1
-    grouping: str = "union"
-    noise: str = "server"
-    sizes: str = "estimated"
-    minimum: int = FLAIM_MIN_CLIENTS
-    corrupt: float = 0.05
-    dropouts: float = 0.33
-    idle_s: float = 3600.0
+    variant: str = field(default="pairs", metadata=one_of(FLAIM_VARIANTS))
+    """Choice of the queries: ``pairs`` has all pairs of columns; the others are those of the papers, ``oracle`` in
+    simulations alone.
+    """
+    local_rounds: int = field(default=1, metadata=within(1, 1000))
+    """Number of queries that a client chooses in a round, where it chooses any."""
+    grouping: str = field(default="union", metadata=one_of(FLAIM_GROUPINGS))
+    """Sums of a round: one over everything that was chosen, or one for each query."""
+    noise: str = field(default="server", metadata=one_of(FLAIM_NOISES))
+    """Source of the noise: the server, or every client its part."""
+    sizes: str = field(default="estimated", metadata=one_of(FLAIM_SIZES))
+    """Clients' numbers of rows: one number for all, from noisy sums, or declared ones. Epsilon is then for tables of
+    the same declared size.
+    """
+    minimum: int = field(default=FLAIM_MIN_CLIENTS, metadata=within(FLAIM_MIN_CLIENTS))
+    """Least number of clients behind a sum."""
+    corrupt: float = field(default=0.05, metadata=within(0, 0.9))
+    """Fraction of a sum's clients that may be corrupt; one client at least is taken for it."""
+    dropouts: float = field(default=0.33, metadata=within(0, 0.9))
+    """Fraction of a sum's clients that may drop out."""
+    idle_s: float = field(default=3600.0, metadata=within(1, _MONTH_S))
+    """Seconds of silence between rounds that a client tolerates."""
     server: str = "flaim-server"
+    """Name in the server's certificate."""
     key: str | None = None
+    """SHA-256 of the server's public key, 64 hex digits, as in [[party]]."""
     address: Address | None = None
+    """Address of the server. A trial on one machine makes its own."""
     clients: tuple[str, ...] = ()
+    """Names in the clients' certificates."""
     client_keys: tuple[str, ...] = ()
+    """SHA-256 of the clients' public keys, in their order. run.security = "malicious" relies on them where they are
+    given.
+    """
 
     def __post_init__(self) -> None:
-        check_choice("flaim.variant", self.variant, FLAIM_VARIANTS)
-        check_number("flaim.local_rounds", self.local_rounds, low=1, high=1000)
-        check_choice("flaim.grouping", self.grouping, FLAIM_GROUPINGS)
-        check_choice("flaim.noise", self.noise, FLAIM_NOISES)
-        check_choice("flaim.sizes", self.sizes, FLAIM_SIZES)
         _check_federation(self)
 
     @property
@@ -568,28 +551,36 @@ class FlaimSection:
 
 @dataclass(frozen=True, slots=True)
 class SilosSection:
-    """[silos]: server and silos of an algorithm on rounds of exact sums, and limits of a sum.
-
-    The keys have the same meaning as in [flaim]; ``clients`` are the silos.
-    """
+    """[silos]: server and silos of an algorithm on rounds of exact sums, and limits of a sum."""
 
     KEY: ClassVar[str] = "silos"
     WHO: ClassVar[str] = "silos"
     TURN: ClassVar[str] = "sum"
 
-    noise: str = "server"
-    minimum: int = FLAIM_MIN_CLIENTS
-    corrupt: float = 0.05
-    dropouts: float = 0.33
-    idle_s: float = 3600.0
+    noise: str = field(default="server", metadata=one_of(FLAIM_NOISES))
+    """Source of the noise: the server, or every silo its part."""
+    minimum: int = field(default=FLAIM_MIN_CLIENTS, metadata=within(FLAIM_MIN_CLIENTS))
+    """Least number of silos behind a sum."""
+    corrupt: float = field(default=0.05, metadata=within(0, 0.9))
+    """Fraction of a sum's silos that may be corrupt; one silo at least is taken for it."""
+    dropouts: float = field(default=0.33, metadata=within(0, 0.9))
+    """Fraction of a sum's silos that may drop out."""
+    idle_s: float = field(default=3600.0, metadata=within(1, _MONTH_S))
+    """Seconds of silence between sums that a silo tolerates."""
     server: str = "silos-server"
+    """Name in the server's certificate."""
     key: str | None = None
+    """SHA-256 of the server's public key, 64 hex digits, as in [[party]]."""
     address: Address | None = None
+    """Address of the server. A trial on one machine makes its own."""
     clients: tuple[str, ...] = ()
+    """Names in the silos' certificates."""
     client_keys: tuple[str, ...] = ()
+    """SHA-256 of the silos' public keys, in their order. run.security = "malicious" relies on them where they are
+    given.
+    """
 
     def __post_init__(self) -> None:
-        check_choice("silos.noise", self.noise, FLAIM_NOISES)
         _check_federation(self)
 
     @property
@@ -610,10 +601,7 @@ FederationSection: TypeAlias = FlaimSection | SilosSection
 def _check_federation(of: FederationSection) -> None:
     """Refuses values of the keys that [flaim] and [silos] share."""
     section = of.KEY
-    check_number(f"{section}.minimum", of.minimum, low=FLAIM_MIN_CLIENTS)
-    for name in ("corrupt", "dropouts"):
-        check_number(f"{section}.{name}", getattr(of, name), low=0, high=0.9)
-    check_number(f"{section}.idle_s", of.idle_s, low=1, high=31 * 86400)
+    check_allowed(section, of)
     if of.key is not None:
         check_key_hash(f"{section}.key", of.key)
     for name in (of.server, *of.clients):

@@ -4,12 +4,13 @@ Everything here is public. Raises ConfigError. Source: `mechanisms` README, "Sou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mechanisms.constraints.declared import REFUSE, REPAIR
 from mechanisms.domain import Domain
+from mechanisms.table_keys import within
 from mechanisms.text_table import and_list
-from parties.config.limits import check, check_name, check_names, check_number
+from parties.config.limits import check, check_allowed, check_name, check_names
 from parties.config.schema import BY_ORDER, PERSON, ROWS_INPUT, ClientsSection, RunSection
 
 MAX_SOURCES = 5
@@ -18,17 +19,18 @@ MAX_ROWS_PER_PERSON = 1000
 
 @dataclass(frozen=True, slots=True)
 class SourceSection:
-    """[[source]]: ``columns`` of the domain in the tables of ``owners``, and ``key``, the columns that link rows.
-
-    Key columns are in no query and no result. A person has one row in a source, or up to ``rows_per_person``.
-    ``owners`` are the names in their certificates; a trial makes up missing names.
-    """
+    """[[source]]: columns at different owners, of the same people."""
 
     name: str
+    """Name of the source."""
     columns: tuple[str, ...]
+    """Columns of the domain in the tables of its owners."""
     key: tuple[str, ...] = ()
-    rows_per_person: int = 1
+    """Column or columns that link rows; they are in no query and no result."""
+    rows_per_person: int = field(default=1, metadata=within(1, MAX_ROWS_PER_PERSON))
+    """Largest number of a person's rows in this source."""
     owners: tuple[str, ...] = ()
+    """Names in the owners' certificates; a trial makes up missing names."""
 
     def __post_init__(self) -> None:
         check_name("source.name", self.name)
@@ -40,8 +42,7 @@ class SourceSection:
                 f"source.{key}",
                 f"{where} has a name twice; expected different names",
             )
-        high = MAX_ROWS_PER_PERSON
-        check_number("source.rows_per_person", self.rows_per_person, low=1, high=high)
+        check_allowed("source", self)
         check_names("source.owners", self.owners)
 
 

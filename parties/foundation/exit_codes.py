@@ -32,30 +32,120 @@ from protocols.errors import ChannelError, ConfigurationError, ProtocolError
 
 
 class Status(enum.IntEnum):
-    """Exit statuses; the README lists them."""
+    """Exit statuses. Each has its meaning, and what is to be done."""
 
     DONE = 0
+    """Success: the command has done what it was asked for.
+
+    Nothing is to be done.
+    """
     DEFECT = 1
+    """Defect of this program.
+
+    Run the command with `--debug`, and report what it shows.
+    """
     USAGE = 2
+    """Wrong usage of the command line.
+
+    `--help` of the command has its arguments and an example.
+    """
     CONFIG = 3
+    """Configuration, or an address in it, that cannot be used.
+
+    Change the key that the message names.
+    """
     DATA = 4
+    """Table that cannot be read or does not fit its domain, or wrong domain or workload.
+
+    Change the table at the line that the message names, or the columns of the configuration.
+    """
     CERTIFICATE = 5
+    """Certificate or key that is missing, expired, or of a wrong name or authority; backup that does not open.
+
+    Renew the certificate, or use the file that the message expects.
+    """
     NETWORK = 6
+    """Server that is missing, lost or silent; submission that did not get through.
+
+    Run the same command again: a run goes on after its last finished round.
+    """
     STORAGE = 7
+    """Folder or file that is unwritable, full, in use, of another run, or damaged.
+
+    Make room, change the permissions, or name another folder.
+    """
     BUDGET = 8
+    """Privacy budget that does not cover the request.
+
+    Ask for a smaller epsilon, or look at what was spent with `syncret budget`.
+    """
     PROTOCOL = 9
+    """Peer that broke the protocol, or servers that disagree (configuration, version, state).
+
+    Compare versions and configurations. If they agree, ask the operator of the server that the message names.
+    """
     CLIENTS = 10
+    """Fewer data owners than `clients.minimum`.
+
+    Wait for more owners, and run the same command again.
+    """
     ESTIMATION = 11
+    """Model that cannot be fitted.
+
+    Ask for a smaller workload, or for a larger `run.max_model_mb`.
+    """
     KILLED = 12
+    """Process of a local run that was killed from outside.
+
+    Give it more memory, and start the run again.
+    """
     AUDIT = 13
+    """Audit that found a violated check.
+
+    Read the checks that failed, and do not rely on the result before they are explained.
+    """
     EXTRA = 14
+    """Package of an extra that is not installed.
+
+    Install the extra that the message names.
+    """
     TOO_LATE = 15
+    """Withdrawal or replacement that comes too late: the rows are counted.
+
+    Nothing can be done: what was released stays released, and charged.
+    """
     NOT_RUNNING = 16
+    """Server that does not run although its run is not finished (`syncret status`).
+
+    Start it again with the same command.
+    """
     NOT_ENROLLED = 17
+    """Data owner that may not take part, or not now: it is not on the list, revoked, refused, too early or too late.
+    Study that ended without a result.
+
+    Ask the coordinator of the study, or come back when it is open.
+    """
     NOT_YET = 18
+    """Wait that ended before its event: nobody has admitted the data owner, the study is not over, or a part of `study
+    apply` is for later.
+
+    Run the same command again; it goes on.
+    """
     DIFFERS = 19
+    """Study that is not as its file says (`syncret study apply`): with `--dry-run`, or because that takes a decision.
+
+    Apply the file without `--dry-run`, or take the decision that the message names.
+    """
     INTERRUPTED = 130
+    """Stop by Ctrl-C.
+
+    Run the same command again if it shall go on.
+    """
     TERMINATED = 143
+    """Stop by SIGTERM. Under a supervisor (NOTIFY_SOCKET, or SYNCRET_SUPERVISED=1) SIGTERM ends in order, with 0.
+
+    Run the same command again if it shall go on.
+    """
 
 
 class TooFewClients(PartyError):

@@ -16,7 +16,7 @@ import json
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,14 @@ from numpy.typing import NDArray
 
 from mechanisms.accounting import Ledger
 from mechanisms.errors import DataError, MechanismError
-from mechanisms.mr_mtl import MtlResult, MtlSettings, run_mtl
+from mechanisms.fixed_point import MAX_SCALE_BITS
+from mechanisms.linear_models import OBJECTIVES
+from mechanisms.mr_mtl import MAX_HIDDEN, MtlResult, MtlSettings, run_mtl
 from mechanisms.mtl_features import Features
 from mechanisms.mtl_silo import MtlSilo, SiloRows
-from mechanisms.perceptron import weight_names
+from mechanisms.perceptron import PERCEPTRONS, weight_names
 from mechanisms.silos import Request, Silo, Silos
+from mechanisms.table_keys import one_of, within
 from mechanisms.text_table import TextTable
 from mechanisms.units import row_guarantee
 from parties.config import PERSON, Config
@@ -51,28 +54,38 @@ _STATE_INTERVAL = 10
 
 @dataclass(frozen=True, slots=True)
 class MtlSection:
-    """[mtl]: ``label`` is the column to predict; ``lambdas`` are numbers from 0, or "fedavg", as text.
-
-    With several lambdas, ``tuning_rounds`` train all of them, and a share ``held_out`` of each silo's rows votes. A
-    share ``test`` of the rows measures the silo's model, for the silo alone. The other fields are those of
-    `mechanisms.mr_mtl.MtlSettings`.
-    """
+    """[mtl]: training of a model between silos. `mechanisms.mr_mtl.MtlSettings` checks the values."""
 
     label: str
+    """Column to predict."""
     lambdas: tuple[str, ...] = ("1",)
-    objective: str = "linear"
-    hidden: int = 0
-    tuning_rounds: int = 0
-    held_out: float = 0.1
-    test: float = 0.2
-    epochs: float = 1.0
-    batch: int = 32
-    rate: float = 0.01
-    clip: float = 1.0
-    bound: float = 4.0
-    model_bits: int = 16
-    gradient_bits: int = 10
-    vote_norm: float = 0.02
+    """Numbers from "0" (training alone), or "fedavg" (one model for all). Of several the silos choose one by votes."""
+    objective: str = field(default="linear", metadata=one_of((*OBJECTIVES, *PERCEPTRONS)))
+    """Loss: of a number, or of a label of two categories (``logistic``); the perceptrons have one hidden layer."""
+    hidden: int = field(default=0, metadata=within(0, MAX_HIDDEN))
+    """Hidden units of a perceptron, at least 1; linear models have none."""
+    tuning_rounds: int = field(default=0, metadata=within(0))
+    """Rounds that train all of several lambdas, fewer than run.rounds; 0 with one lambda."""
+    held_out: float = field(default=0.1, metadata=within(0, 0.9))
+    """Share of a silo's rows that votes, with several lambdas."""
+    test: float = field(default=0.2, metadata=within(0, 0.9))
+    """Share of a silo's rows that measures its model, for the silo alone."""
+    epochs: float = field(default=1.0, metadata=within(0, above=True))
+    """Passes through the rows in a round."""
+    batch: int = field(default=32, metadata=within(1))
+    """Mean size of a batch."""
+    rate: float = field(default=0.01, metadata=within(0, above=True))
+    """Size of a step."""
+    clip: float = field(default=1.0, metadata=within(0, above=True))
+    """Bound on the norm of an example's gradient, including the pull towards the mean."""
+    bound: float = field(default=4.0, metadata=within(0, above=True))
+    """Bound on a weight."""
+    model_bits: int = field(default=16, metadata=within(0, MAX_SCALE_BITS))
+    """Fractional bits of a model's weights. A silo's sum of weights has 40 bits in all."""
+    gradient_bits: int = field(default=10, metadata=within(0, MAX_SCALE_BITS))
+    """Fractional bits of a gradient."""
+    vote_norm: float = field(default=0.02, metadata=within(0, above=True))
+    """Bound on the difference of one held-out row's losses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ With privacy = "none" sums are exact, as in the paper, and no result is private.
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,19 @@ from mechanisms.metrics import table_answers, workload_error
 from mechanisms.sampling import public_generator
 from mechanisms.silos import Request, Silo, Silos
 from mechanisms.table import encode
+from mechanisms.table_keys import one_of, within
 from mechanisms.tda.costs import paper_mib, sent_values
 from mechanisms.tda.layout import Layout, rows_of
 from mechanisms.tda.model import TdaModel
 from mechanisms.tda.server import TdaResult, run
-from mechanisms.tda.settings import TdaSettings
+from mechanisms.tda.settings import (
+    MOST_COMPONENTS,
+    Assignment,
+    CategoryOrder,
+    Correlations,
+    Privacy,
+    TdaSettings,
+)
 from mechanisms.tda.silo import TdaSilo
 from mechanisms.tda.steps import Steps
 from mechanisms.text_table import TextTable
@@ -43,22 +52,32 @@ _LEAST_ROWS = 1
 
 @dataclass(frozen=True, slots=True)
 class TdaSection:
-    """[tda], with the fields of `mechanisms.tda.settings.TdaSettings`.
+    """[tda]: mixtures and correlations of Fed-TDA. `mechanisms.tda.settings.TdaSettings` checks the values."""
 
-    ``discrete`` are numeric columns used as categories.
+    privacy: str = field(default="zcdp", metadata=one_of(get_args(Privacy)))
+    """Noise of every sum (``zcdp``), or exact sums as published, which are not private at all (``none``)."""
+    components: int = field(default=10, metadata=within(1, MOST_COMPONENTS))
+    """Components of each continuous column's mixture; run.rounds are its iterations."""
+    tolerance: float = field(default=1e-3, metadata=within(0, above=True))
+    """Largest change of a parameter with which an exact run ends its iterations."""
+    mixture_share: float = field(default=0.4, metadata=within(0, 1, above=True, below=True))
+    """Share of the budget for the mixtures. With ``frequency_share`` it is below 1; second moments have the rest."""
+    frequency_share: float = field(default=0.2, metadata=within(0, 1, above=True, below=True))
+    """Share of the budget for the frequencies of categories."""
+    row_norm: float = field(default=1.0, metadata=within(0, above=True))
+    """Bound on the contribution of one continuous column to a row of the mixtures' sums."""
+    moment_norm: float = field(default=1.0, metadata=within(0, above=True))
+    """Bound on the contribution of one column to the square of a row of scores."""
+    order: str = field(default="listed", metadata=one_of(get_args(CategoryOrder)))
+    """Order of the categories' intervals: as listed, or by frequency (the paper)."""
+    assignment: str = field(default="drawn", metadata=one_of(get_args(Assignment)))
+    """Assignment of a value to its component: drawn by its responsibilities, or the largest (the paper)."""
+    correlations: str = field(default="latent", metadata=one_of(get_args(Correlations)))
+    """Correlations of the drawn rows: of the normal variables behind the silos' categories, or of scores that the silos
+    draw (the paper).
     """
-
-    privacy: str = "zcdp"
-    components: int = 10
-    tolerance: float = 1e-3
-    mixture_share: float = 0.4
-    frequency_share: float = 0.2
-    row_norm: float = 1.0
-    moment_norm: float = 1.0
-    order: str = "listed"
-    assignment: str = "drawn"
-    correlations: str = "latent"
     discrete: tuple[str, ...] = ()
+    """Columns of numbers that are treated as categories, such as a label 1 .. 7."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,15 +34,21 @@ class Phase(enum.StrEnum):
     """Phase of a server. The last three are final."""
 
     STARTING = "starting"
+    """Reads its folder and prepares the run."""
     CONNECTING = "connecting"
     """Accepts owners' submissions, while not all other servers are connected."""
     WAITING = "waiting"
     """Waits for data owners."""
     COMPUTING = "computing"
+    """Computes the rounds."""
     WRITING = "writing"
+    """Writes the results."""
     FINISHED = "finished"
+    """Has ended with a result."""
     STOPPED = "stopped"
+    """Was stopped, and goes on when it is started again."""
     FAILED = "failed"
+    """Has ended in an error."""
 
 
 END_PHASES = (Phase.FINISHED, Phase.STOPPED, Phase.FAILED)
@@ -75,9 +81,13 @@ class ParticipantState(enum.StrEnum):
     INCOMPLETE = "incomplete"
     """Servers lack their parts: ``ParticipantStatus.missing``."""
     COUNTED = "counted"
+    """Its rows are in the counts of a round."""
     EXCLUDED = "excluded"
+    """Left out, since what it sent cannot be counted."""
     WITHDRAWN = "withdrawn"
+    """Has withdrawn its submission."""
     REVOKED = "revoked"
+    """Revoked by the operators."""
     GONE = "gone"
     """In FLAIM: was connected."""
 

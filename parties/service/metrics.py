@@ -40,6 +40,25 @@ def render(
     return encode(registry), content_type
 
 
+def families() -> Sequence[Metric]:
+    """Returns all metrics of a service, with their names, kinds, texts and labels, and of no study."""
+    nothing = {
+        "service": "",
+        "states": {},
+        "peers": [],
+        "folder": {"free_bytes": None, "total_bytes": None, "backup_age_s": None},
+        "clock": {"known": False},
+        "studies": [],
+        "process": {"memory_bytes": None, "cpu_s": 0.0},
+        "event_counts": {},
+        "notify": [],
+        "refused_connections": {},
+        "certificates": [],
+    }
+    collectors = (_StatusCollector([], nothing), _ServiceCollector(nothing))
+    return [family for collector in collectors for family in collector.collect()]
+
+
 class _StatusCollector(Collector):
     """Collector of all metric families, with samples of every status."""
 
@@ -93,7 +112,10 @@ class _ServiceCollector(Collector):
         yield gauge("peer_there", "1 while the other service answers.", "peer", there)
         trips = {key: peer["round_trip_s"] for key, peer in peers.items()}
         yield gauge(
-            "peer_round_trip_seconds", "To the other service and back, by HTTPS.", "peer", trips
+            "peer_round_trip_seconds",
+            "Seconds to the other service and back, by HTTPS.",
+            "peer",
+            trips,
         )
         yield from _folder(status)
         yield from _clocks(status)
@@ -172,7 +194,7 @@ def _clocks(status: Status) -> Iterator[Metric]:
 
 def _waits(status: Status) -> Metric:
     """Returns the conditions that studies wait for, by server."""
-    text = "1 for what a study waits for at a server, by that server's own account."
+    text = "1 for a cause that a study waits for at a server, by that server's own account."
     labels = [*_BASE, "server", "cause"]
     family = GaugeMetricFamily("syncret_study_waits", text, labels=labels)
     waits = {
@@ -232,7 +254,7 @@ def _notifications(status: Status) -> Iterator[Metric]:
 
 def _restarts(status: Status) -> Metric:
     """Returns the number of restarts of each study that runs."""
-    text = "How often the service has started the study's process again."
+    text = "Restarts of the study's process by the service."
     family = CounterMetricFamily("syncret_study_restarts", text, labels=_BASE)
     counts: Counter[str] = Counter()
     for study in status["studies"]:
@@ -297,29 +319,32 @@ def _families() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
         "syncret_owners": ("Data owners by state.", ("state",)),
         "syncret_owners_expected": ("Data owners at most.", ()),
         "syncret_owners_minimum": ("Data owners at least.", ()),
-        "syncret_owners_here": ("Data owners of whom something is here that may count.", ()),
+        "syncret_owners_here": ("Data owners with a submission here that may count.", ()),
         "syncret_budget_epsilon": ("The privacy budget, epsilon.", ()),
         "syncret_budget_rho": ("The privacy budget, rho of zCDP.", ()),
-        "syncret_budget_spent_rho": ("What of it is charged.", ()),
+        "syncret_budget_spent_rho": ("Charged part of the privacy budget, rho of zCDP.", ()),
         "syncret_charges": ("Charges in the ledger.", ()),
-        "syncret_elapsed_seconds": ("Since the process began.", ()),
-        "syncret_left_seconds": ("A guess of what is left.", ()),
-        "syncret_closing_seconds": ("Until no more data owners are taken.", ()),
+        "syncret_elapsed_seconds": ("Seconds since the process began.", ()),
+        "syncret_left_seconds": ("Estimated seconds until the run ends.", ()),
+        "syncret_closing_seconds": ("Seconds until no more data owners are taken.", ()),
         "syncret_peer_connected": ("1 while the other server is connected.", ("peer",)),
-        "syncret_peer_round_trip_seconds": ("To the other server and back, by TCP.", ("peer",)),
+        "syncret_peer_round_trip_seconds": (
+            "Seconds to the other server and back, by TCP.",
+            ("peer",),
+        ),
         "syncret_memory_bytes": ("Resident memory of the process.", ()),
-        "syncret_memory_peak_bytes": ("The most that it ever was.", ()),
+        "syncret_memory_peak_bytes": ("Largest resident memory of the process.", ()),
     }
     counters = {
-        "syncret_rejections": ("What was not let in, by reason.", ("reason",)),
+        "syncret_rejections": ("Refused inputs, by reason.", ("reason",)),
         "syncret_cpu_seconds": ("Processor time of the process.", ()),
-        "syncret_step_runs": ("How often a step began.", ("step",)),
+        "syncret_step_runs": ("Starts of a step.", ("step",)),
         "syncret_step_seconds": ("Seconds of finished steps.", ("step",)),
         "syncret_step_sent_bytes": ("Payload bytes sent, by step.", ("step",)),
         "syncret_step_received_bytes": ("Payload bytes received, by step.", ("step",)),
         "syncret_step_messages": ("Messages sent, by step.", ("step",)),
     }
-    info = "Which server in which study, of which version."
+    info = "Version of a server in a study."
     named = GaugeMetricFamily("syncret_info", info, labels=[*_BASE, "kind", "version", "wire"])
     return {
         "syncret": named,

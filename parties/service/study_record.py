@@ -24,11 +24,15 @@ class StudyState(enum.StrEnum):
     WAITING = "waiting"
     """Started; the other servers are missing, or it is restarted after a failure."""
     RUNNING = "running"
+    """Computing, or taking submissions."""
     CLOSED = "closed"
     """Running, and closed to further owners."""
     FINISHED = "finished"
+    """Over, with a result."""
     FAILED = "failed"
+    """Over after a failure; it is tried again when all approve it once more."""
     CANCELLED = "cancelled"
+    """Over by a decision of one operator; its secrets are deleted."""
 
 
 NOT_STARTED = (StudyState.PROPOSED, StudyState.APPROVED, StudyState.QUEUED)
