@@ -3,6 +3,7 @@
 import datetime
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -38,7 +39,7 @@ def _resolved(allowed: Range, of: object) -> Range:
     """Returns the range with the largest number that another field of the section has."""
     if not allowed.high_key:
         return allowed
-    return replace(allowed, high=float(getattr(of, allowed.high_key)))
+    return replace(allowed, high=float(min(getattr(of, allowed.high_key), sys.float_info.max)))
 
 
 def check_number(key: str, value: float, *, low: float, high: float = math.inf) -> None:

@@ -323,6 +323,11 @@ def test_keys_limits_in_sentences_are_those_of_the_program(
         assert (error is None) == (value is last), str(error)
 
 
+def test_keys_refuse_a_number_beyond_all_doubles(tmp_path: Path) -> None:
+    assert problem(document_of("[clients]", {"expected": 10**400}), tmp_path) is not None
+    assert problem(document_of("[run]", {"seed": 10**400}), tmp_path) is None
+
+
 def test_keys_defaults_in_words_are_true(tmp_path: Path) -> None:
     assert {*made.OTHER_DEFAULTS} <= {
         (part.section, row.name) for part in PARTS.values() for row in part.rows
