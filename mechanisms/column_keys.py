@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mechanisms.column_parts import DEFAULT_BINS, LINEAR, PRIVATE, SCALES
+from mechanisms.column_parts import DEFAULT_BINS, LINEAR, MOST_BINS, PRIVATE, SCALES
 from mechanisms.digits import MAX_DIGITS, MOST_DECIMALS
 from mechanisms.moments import DEFAULT_FORMS, UNITS
 from mechanisms.numbers import MAX_DECIMALS
@@ -65,7 +65,7 @@ def _binned(kind: str, value: str) -> dict[str, TableKey]:
             f'whole number or "{PRIVATE}"',
             "Number of bins of equal width. A run chooses private ones from noisy counts.",
             str(DEFAULT_BINS),
-            Range(1),
+            Range(1, MOST_BINS),
         ),
         "edges": TableKey(
             f"list of {value}s", "Ends of the bins, ascending, instead of `low`, `high` and `bins`."

@@ -16,6 +16,8 @@ from mechanisms.cells import Cells
 from mechanisms.errors import DomainError
 
 DEFAULT_BINS = 32
+MOST_BINS = 1_000_000
+"""Most bins of a column, far more than noise leaves of use."""
 PRIVATE = "private"
 """Value of ``bins`` or ``values`` of a column whose bins, or all of whose values, are chosen from noisy counts."""
 SCALES = LINEAR, LOG, SYMLOG = "linear", "log", "symlog"
@@ -65,9 +67,11 @@ def numbers_dict(
 
 
 def check_bins(name: str, bins: int) -> None:
-    """Raises ``DomainError`` unless there is at least one bin."""
+    """Raises ``DomainError`` unless there is at least one bin, and ``MOST_BINS`` at most."""
     if bins < 1:
         raise DomainError(f"column {name!r}: bins = {bins}; at least 1 is needed")
+    if bins > MOST_BINS:
+        raise DomainError(f"column {name!r}: bins is too large; at most {MOST_BINS:,} are possible")
 
 
 def check_edges(name: str, edges: Sequence[float]) -> None:

@@ -332,7 +332,7 @@ def _coarse(where: str, table: Mapping[str, object]) -> int:
 
 
 def _deviation(where: str, table: Mapping[str, object]) -> float:
-    return _value(where, table, "deviation", float) if "deviation" in table else 0.0
+    return _number(where, "deviation", table["deviation"]) if "deviation" in table else 0.0
 
 
 def _scale(where: str, table: Mapping[str, object]) -> str:

@@ -98,7 +98,7 @@ class Dialect:
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
-            except LookupError:
+            except (LookupError, ValueError):
                 raise DataError(
                     f"encoding {self.encoding!r} is unknown; utf-8, utf-16, cp1252, cp1250, cp1251, cp932, gb18030, "
                     "big5 and cp949 are usual"

@@ -147,7 +147,10 @@ def _read(
         given, required = read_tests(where, text("when")), read_tests(where, text("then"))
         return When(text("when"), text("then"), given, required, violations)
     if kind == "shares":
-        return Shares(read_strings(where, table, "shares"), _total(where, table), violations)
+        columns, total = read_strings(where, table, "shares"), _total(where, table)
+        if not columns:
+            raise DomainError(f"{where}: has no columns; expected those that sum to {total}")
+        return Shares(columns, total, violations)
     if kind == "one_hot":
         members = read_strings(where, table, "one_hot")
         return OneHot(

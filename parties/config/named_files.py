@@ -70,7 +70,7 @@ class NamedFile:
         """Returns the file's bytes, verified if the column has their SHA-256."""
         try:
             data = self.path.read_bytes()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self.unreadable(error) from error
         found, wanted = hashlib.sha256(data).hexdigest(), self.column.get(HASH)
         if wanted not in (None, found):

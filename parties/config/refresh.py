@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -173,7 +174,8 @@ def _differs(config: Config, name: str, said: str, *, expected: str) -> ConfigEr
 def _found(base: Path, named: object, source: str, *, wanted: object) -> EarlierModel | None:
     """Returns the model in the folder `start` beside the config, or else the named one; None if neither is there."""
     for path in (base / START_FOLDER, *([] if named is None else [base / str(named)])):
-        if not path.exists():
+        # Of a name that no file can have, Path.exists raises.
+        if not os.path.exists(path):
             continue
         files = _read(path, source)
         found = EarlierModel(files)

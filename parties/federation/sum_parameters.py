@@ -72,6 +72,16 @@ def honest_survivors(config: Config) -> int:
     return honest_among(silos_section(config), selectable_clients(config))
 
 
+def check_minimum(config: Config, section: FederationSection) -> None:
+    """Raises ConfigError if a sum would take more participants than there may be."""
+    if section.minimum > config.clients.expected:
+        raise ConfigError(
+            config.source,
+            f"{section.KEY}.minimum",
+            f"is {section.minimum}; expected at most clients.expected, {config.clients.expected}",
+        )
+
+
 def check_sums(
     config: Config, section: FederationSection, *, private_answers: bool = False
 ) -> None:
@@ -80,12 +90,7 @@ def check_sums(
     ``private_answers``: each participant's answers are private by themselves.
     """
     key, who, expected = section.KEY, section.WHO, config.clients.expected
-    if section.minimum > expected:
-        raise ConfigError(
-            config.source,
-            f"{key}.minimum",
-            f"is {section.minimum}; expected at most clients.expected, {expected}",
-        )
+    check_minimum(config, section)
     for clients in range(section.minimum, expected + 1):
         corrupt = corrupt_among(section, clients, selectable_clients(config))
         if clients - corrupt < 2:

@@ -40,7 +40,7 @@ from mechanisms.units import row_budget
 from parties.config import Config
 from parties.config.parsing import section_of
 from parties.federation.algorithm import FederatedMethod, Outcome, SiloContext
-from parties.federation.sum_parameters import corrupt_silos, silos_section
+from parties.federation.sum_parameters import check_minimum, corrupt_silos, silos_section
 from parties.foundation.errors import ConfigError
 from parties.report.privacy_text import unit_text
 from parties.storage.files import write_atomic
@@ -241,6 +241,7 @@ def plan(config: Config) -> TdaPlan:
             "source",
             "is DistAIM's and central AIM's alone; expected none with [tda]",
         )
+    check_minimum(config, silos_section(config))
     private = section.privacy != "none"
     least = silos_section(config).minimum
     try:
@@ -257,6 +258,12 @@ def plan(config: Config) -> TdaPlan:
         return TdaPlan(config, settings, layout, Steps.of(layout, settings))
     except ConfigError:
         raise
+    except ArithmeticError as problem:
+        raise ConfigError(
+            config.source,
+            NAME,
+            "has a norm or a share of the budget that is too small to compute with",
+        ) from problem
     except (ValueError, MechanismError) as problem:
         raise ConfigError(config.source, NAME, f"cannot be carried out: {problem}") from problem
 

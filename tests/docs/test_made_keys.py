@@ -76,6 +76,9 @@ BESIDE: Mapping[tuple[str, str], Beside] = {
         for kind in _KINDS
     },
     ("[format]", "decimal"): {"delimiter": ";"},
+    ("[silos]", "minimum"): lambda value: (
+        {"clients.expected": value} if value in range(4, 2000) else {}
+    ),
     ("[[source]]", "key"): {"run.link": "order"},
     ("[[source]]", "owners"): {"clients.expected": 1},
     ("[[source]]", "rows_per_person"): {"run.unit": "person"},
@@ -390,3 +393,92 @@ def test_probes_find_a_wrong_range(tmp_path: Path) -> None:
     short, long = (replace(row, allowed=Range(1, high)) for high in (9_999, 10_001))
     assert not _refused("[run]", "rounds", _probes(short)[1][-1], tmp_path)
     assert _refused("[run]", "rounds", _probes(long)[0][-1], tmp_path)
+
+
+ODD: Sequence[object] = (
+    [],
+    [[]],
+    [""],
+    ["sex", "sex"],
+    [0],
+    [math.inf, -math.inf],
+    {},
+    {"x": {}},
+    {"sex": ["a"]},
+    "",
+    " ",
+    "\0",
+    "x" * 5000,
+    "\N{RIGHT-TO-LEFT OVERRIDE}",
+    "age",
+    True,
+    0,
+    -1,
+    1,
+    2**31,
+    10**400,
+    -(10**400),
+    -0.0,
+    1e308,
+    5e-324,
+    math.inf,
+    math.nan,
+    datetime.date(1, 1, 1),
+    datetime.date(9999, 12, 31),
+    datetime.time(),
+)
+"""Values that TOML can have, of which a reader must think."""
+
+
+def check_odd(title: str, key: str, value: object, folder: Path) -> None:
+    """No reader ends in an error of its own, alone or beside what belongs to a key."""
+    for others in ({}, beside(title, key, value)):
+        error = problem(document_of(title, {**others, key: value}), folder)
+        assert error is None or str(error)
+
+
+@pytest.mark.parametrize(
+    ("title", "key", "value"),
+    [
+        ("[tda]", "row_norm", 5e-324),
+        ("[tda]", "mixture_share", 5e-324),
+        ("[tda]", "frequency_share", 5e-324),
+        ("[silos]", "minimum", 10**400),
+        ("[refresh]", "model", "x" * 5000),
+        ("[format]", "encoding", "\0"),
+        ("[[constraint]] shares", "shares", []),
+        ("[[column]] with implied_by", "table", "\0"),
+        ("[[column]] real", "bins", 10**400),
+        ("[[column]] integer", "bins", 10**400),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_an_odd_value_is_taken_or_refused_in_words(
+    title: str, key: str, value: object, tmp_path: Path
+) -> None:
+    """Cases in which a reader ended in an error of its own."""
+    check_odd(title, key, value, tmp_path)
+
+
+@pytest.mark.parametrize(("title", "key"), ROWS)
+def test_odd_values_of_a_key_are_taken_or_refused_in_words(
+    title: str, key: str, tmp_path: Path
+) -> None:
+    """Each key with every sixth of the values; all of them in the slow tests."""
+    for value in ODD[ROWS.index((title, key)) % 6 :: 6]:
+        check_odd(title, key, value, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("title", "key"), ROWS)
+def test_all_odd_values_of_a_key_are_taken_or_refused_in_words(
+    title: str, key: str, tmp_path: Path
+) -> None:
+    for value in ODD:
+        check_odd(title, key, value, tmp_path)
+
+
+def test_a_deviation_may_be_a_whole_number(tmp_path: Path) -> None:
+    title = "[[column]] categorical"
+    others = beside(title, "deviation", 3)
+    assert problem(document_of(title, {**others, "deviation": 3}), tmp_path) is None
