@@ -360,6 +360,11 @@ def _parent(table: Mapping[str, object]) -> ParentTable:
     check_keys(where, table, required=required, optional=optional)
     key = _text(table, "key", where)
     domain = _domain(where, table, key) if "column" in table else None
+    if domain is None and (about := [name for name in _DESCRIBED if name in table]):
+        raise DomainError(
+            f"{where}: {about[0]} stands without [[table.column]]; expected the columns that it is about, or neither, "
+            "where persons are known by the keys of the other tables alone"
+        )
     linked = _text(table, "linked", where) if "linked" in table else ""
     return ParentTable(name, key, domain, linked)
 

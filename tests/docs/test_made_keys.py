@@ -482,3 +482,17 @@ def test_a_deviation_may_be_a_whole_number(tmp_path: Path) -> None:
     title = "[[column]] categorical"
     others = beside(title, "deviation", 3)
     assert problem(document_of(title, {**others, "deviation": 3}), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("split", []), ("constraint", []), ("missing", {}), ("format", {}), ("ignore", [])],
+)
+def test_persons_without_columns_have_nothing_that_is_about_columns(
+    key: str, value: object, tmp_path: Path
+) -> None:
+    document = document_of("[[table]] of persons", {})
+    del document["table"][0]["column"]
+    assert problem(document, tmp_path) is None
+    document["table"][0][key] = value
+    assert f"{key} stands without [[table.column]]" in str(problem(document, tmp_path))
