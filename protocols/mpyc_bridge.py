@@ -10,9 +10,10 @@ Arguments and results are MPyC's: secure arrays, or lists of secure numbers, of 
 order. Each method is a coroutine that all three parties call in the same order, like any line of an MPyC program.
 
 Secret: arrays and shares. Public: shapes, bounds, and what a method opens. Numbers of SecFxp are integers in units of
-2^-f here; counts have to be whole numbers. Bounds are the caller's word, as in MPyC: a value outside becomes another
-one. Security: one semi-honest party of three, as in MPyC with threshold 1; see ``mpyc_transport`` for the
-connections, and README section 9 for the conversions.
+2^-f here; counts have to be whole numbers. Bounds are the caller's word, as in MPyC: a value beyond one becomes
+another, and is hidden less. Nothing is charged to a budget: what a program opens is its own affair. Security: one
+semi-honest party of three, as in MPyC with threshold 1; see ``mpyc_transport`` for the connections, and README section
+9 for the conversions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -104,12 +105,12 @@ class SecureRows:
 class Bridge:
     """This engine's protocols in a running MPyC program; made by ``open_bridge``.
 
-    ``context`` is for a program that calls other protocols of this package on shares.
+    ``mpc`` is the program's runtime; ``context`` is for a program that calls other protocols of this package on shares.
     """
 
     def __init__(self, mpc: Mpc, ctx: Context, transport: MpycTransport) -> None:
         self.context = ctx
-        self._mpc = mpc
+        self.mpc = mpc
         self._transport = transport
 
     def __repr__(self) -> str:
@@ -325,10 +326,10 @@ class Bridge:
 
     async def _points(self, x: SecureNumbers, *, whole: bool = False) -> "_Points":
         """Waits for this party's points of x; ``whole`` divides those of SecFxp by 2^f."""
-        array = self._mpc.np_fromlist(x) if isinstance(x, list) else x
+        array = self.mpc.np_fromlist(x) if isinstance(x, list) else x
         sectype = getattr(type(array), "sectype", type(array))
         prime, fraction = _prime_of(sectype), _fraction_of(sectype)
-        held = (await self._mpc.gather(array)).value
+        held = (await self.mpc.gather(array)).value
         points = np.asarray(held, dtype=object)
         bits = _default_bits(sectype, prime)
         if whole and fraction:

@@ -7,7 +7,7 @@ Secret: points, components and all values derived from them. Public: primes, sha
 are Python integers in [0, prime), in object arrays. Leaks: none but a distance: where a mask is of limited size, the
 distribution of what two parties see lies within 2^(bits - M) of one that depends on nothing, a value, with M at least
 ``security_bits`` above ``bits``. Source: Shamir (1979); Cramer, Damgård, Ishai (TCC 2005) for points of replicated
-components; README section 9. Known limits: no verifier; a value outside its bound converts to something else.
+components; README section 9. Known limits: no verifier; a value beyond its bound becomes another, and is hidden less.
 """
 
 from dataclasses import dataclass

@@ -39,10 +39,10 @@ COUNTS = [5, 0, 7, 90, 3, 12, 4, 4, 8, 15]
 SIGNED = [5, -7, 0, 1000, -1024, 1023]
 
 
-def parties_of(program: Path, *options: str) -> list[str]:
-    """The outputs of three processes that run a program of MPyC's, party 0 first; their errors fail the test."""
+def ended_parties(*words: str) -> list[tuple[int, str, str]]:
+    """Status, output and errors of three processes that run a program of MPyC's, party 0 first."""
     mesh = [word for host, port in free_addresses() for word in ("-P", f"{host}:{port}")]
-    command = [sys.executable, str(program), *mesh, *options]
+    command = [sys.executable, *words, *mesh]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     processes = [
         subprocess.Popen(
@@ -60,15 +60,24 @@ def parties_of(program: Path, *options: str) -> list[str]:
         for process in processes:
             process.kill()
             process.wait()
-    for process, (_, errors) in zip(processes, ended, strict=True):
-        assert process.returncode == 0, errors[-3000:]
-    return [out for out, _ in ended]
+    return [
+        (process.returncode, out, errors)
+        for process, (out, errors) in zip(processes, ended, strict=True)
+    ]
+
+
+def outputs_of(*words: str) -> list[str]:
+    """The outputs of three processes; their errors fail the test."""
+    ended = ended_parties(*words)
+    for status, _, errors in ended:
+        assert status == 0, errors[-3000:]
+    return [out for _, out, _ in ended]
 
 
 @pytest.fixture(scope="module", params=[(), ("--no-prss",)], ids=["", "no-prss"])
 def found(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """Results of the three parties, of a program with MPyC's keys and of one without."""
-    return [json.loads(out.splitlines()[-1]) for out in parties_of(PROGRAM, *request.param)]
+    return [json.loads(out.splitlines()[-1]) for out in outputs_of(str(PROGRAM), *request.param)]
 
 
 def test_parties_have_the_same_results(found: list[dict[str, Any]]) -> None:
@@ -163,6 +172,14 @@ def test_arguments_that_do_not_fit_are_refused_in_words(found: list[dict[str, An
     ):
         assert words in said
     assert "not started" in found[0]["not started"]
+
+
+def test_party_that_leaves_is_named_by_the_others() -> None:
+    first, second, third = ended_parties(str(PROGRAM), "leave")
+    assert third[0] == 0
+    for status, _, errors in (first, second):
+        assert status != 0
+        assert "PeerClosed: the connection with party 2 is closed" in errors
 
 
 def three_in_a_row() -> int:
