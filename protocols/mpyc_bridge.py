@@ -184,7 +184,7 @@ class Bridge:
 
         Leaks: the index, whose distribution is that of ``select.select``.
         Rounds: ``to_share``, then 24 for up to 256 candidates.
-        Communication: ``to_share``; 7 bytes a cell and 0.5 KB a candidate (``costs.select``).
+        Communication: ``to_share``; 7 bytes a cell, 0.5 KB a candidate, 10 bytes a pair (``costs.select``).
         Raises: ValueError for shapes, types and bounds that do not fit; ChannelError, ProtocolViolation, CheckFailed.
         Source: README section 3.
         """

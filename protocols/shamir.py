@@ -26,6 +26,7 @@ from protocols.shares import Share, concatenate
 
 SECURITY_BITS = 40
 """Bits of a mask beyond those of the value that it hides."""
+SMALLEST_SECURITY = 16
 _WIDEST_MASK = 126
 _LARGEST_EXACT = 1 << 126
 """Primes below it have three components whose sum fits Z_2^128, with a sign."""
@@ -68,11 +69,11 @@ async def to_ring(
         x + r0 + r1 + r2, within 2^-security_bits a value.
     Rounds: 1; exact ones 5 + levels(ceil((B - 1) / 3)) with B = log2(2 prime) + 2.
     Communication: n points by parties 0 and 2; exact ones also those of ``msb`` and ``bits_to_ring`` of 2 n values.
-    Raises: ValueError for a bound that the prime has no room for, or a prime above 2^126 that it leaves no mask;
-        ChannelError, ProtocolViolation.
+    Raises: ValueError for a bound that the prime has no room for, or a prime above 2^126 that it leaves no mask, or
+        less security than 16 bits; ChannelError, ProtocolViolation.
     Source: README section 9.
     """
-    _require(ctx, prime, bits)
+    _require(ctx, ring, prime, bits=bits, security_bits=security_bits)
     shape, half = x.shape, 1 << (bits - 1)
     # y = x + 2^(bits - 1) is not negative.
     y = (x.reshape(-1).astype(object) + half) % prime
@@ -126,7 +127,7 @@ async def from_ring(
     Raises: ValueError for a bound that the ring or the prime has no room for; ChannelError, ProtocolViolation.
     Source: README section 9.
     """
-    _require(ctx, prime, bits)
+    _require(ctx, x_sh.ring, prime, bits=bits, security_bits=security_bits)
     shape, half = x_sh.shape, 1 << (bits - 1)
     y_sh = x_sh.reshape(x_sh.size) + half
     wide = _masking_ring(y_sh.ring, bits, security_bits)
@@ -161,9 +162,13 @@ def from_ring_cost(size: int, ring: Ring, *, bits: int, security_bits: int = SEC
     return shown if wide is ring else costs.lift_magnitude(size, bits + 1, wide.itemsize) + shown
 
 
-def _require(ctx: Context, prime: int, bits: int) -> None:
+def _require(ctx: Context, ring: Ring, prime: int, *, bits: int, security_bits: int) -> None:
     if ctx.verifier is not None:
         raise ValueError("points that one party shows to another cannot be checked")
+    if ring.boolean:
+        raise ValueError(f"numbers are shared in a ring of integers, not in {ring.name}")
+    if security_bits < SMALLEST_SECURITY:
+        raise ValueError(f"security_bits = {security_bits}; expected {SMALLEST_SECURITY} or more")
     if bits < 1 or prime < 5 or 1 << bits > prime:
         raise ValueError(
             f"values of {bits} bits do not fit a prime of {prime.bit_length()} bits, or it is below 5"

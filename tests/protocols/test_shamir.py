@@ -5,6 +5,7 @@ modulo a Mersenne prime. Controls take the masks away and have to be rejected.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from protocols import shamir
 from protocols.context import Context
 from protocols.errors import ProtocolViolation
-from protocols.ring import R32, R64, R128, Ring, RingArray
+from protocols.ring import BITS, R32, R64, R128, Ring, RingArray
 from protocols.shamir import Masks
 from tests.protocols.local import components, reconstruct, run_parties, share_of
 from tests.protocols.test_origins import Notes
@@ -193,7 +194,7 @@ def test_the_other_party_is_sent_nothing_of_it(name: str, monkeypatch: pytest.Mo
 def test_shown_number_without_its_mask_is_rejected(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number is then the value itself, in every run; the results stay right."""
+    """The number is then the value itself, in every run; the results stay right, and nothing else gives it away."""
 
     def none(ctx: Context, bound: int, size: int) -> Masks:
         return Masks(shamir._objects([0] * size), shamir._objects([0] * size))
@@ -201,6 +202,11 @@ def test_shown_number_without_its_mask_is_rejected(
     program, function, bits = SHOWN[name]
     monkeypatch.setattr(shamir, "_short_masks", none)
     monkeypatch.setattr(shamir, "_residues", none)
+    results = run_parties(program).results
+    if name == "back":
+        assert value_of(results, MPYC) == VALUES
+    else:
+        assert R32.decode(reconstruct(results)).tolist() == VALUES
     for party in (0, 2):
         seen = masked_numbers(program, party, function, monkeypatch)
         assert find_leak(bits_of(seen, bits)) is not None
@@ -243,9 +249,11 @@ def test_residues_are_the_same_at_both_holders_and_below_the_prime() -> None:
         ({"prime": MPYC, "bits": 0}, "do not fit a prime"),
         ({"prime": 3, "bits": 1}, "do not fit a prime"),
         ({"prime": LARGE, "bits": 100}, "too large to count its wraps"),
+        ({"prime": MPYC, "bits": 8, "security_bits": 15}, "expected 16 or more"),
+        ({"prime": MPYC, "bits": 8, "ring": BITS}, "not in bits"),
     ],
 )
-def test_to_ring_refuses_what_has_no_room(options: dict[str, int], words: str) -> None:
+def test_to_ring_refuses_what_has_no_room(options: dict[str, Any], words: str) -> None:
     prime = options.pop("prime")
     with pytest.raises(ValueError, match=words):
         run_parties(to_ring([0], prime, **options))
