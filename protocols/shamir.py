@@ -69,8 +69,8 @@ async def to_ring(
         x + r0 + r1 + r2, within 2^-security_bits a value.
     Rounds: 1; exact ones 5 + levels(ceil((B - 1) / 3)) with B = log2(2 prime) + 2.
     Communication: n points by parties 0 and 2; exact ones also those of ``msb`` and ``bits_to_ring`` of 2 n values.
-    Raises: ValueError for a bound that the prime has no room for, or a prime above 2^126 that it leaves no mask, or
-        less security than 16 bits; ChannelError, ProtocolViolation.
+    Raises: ValueError for a bound that the prime has no room for, or a prime above 2^126 whose values leave no room for
+        a mask, or less security than 16 bits; ChannelError, ProtocolViolation.
     Source: README section 9.
     """
     _require(ctx, ring, prime, bits=bits, security_bits=security_bits)

@@ -24,6 +24,8 @@ from tests.protocols.test_privacy import RUNS, find_leak
 SMALL, MERSENNE, MPYC = 101, (1 << 61) - 1, 9223372036854775837
 """A prime with no room for masks, one with nearly uniform bits, and MPyC's of 64 bits, that of SecInt(32)."""
 LARGE = (1 << 127) - 1
+WIDE = (1 << 89) - 1
+"""A prime that is wider than a machine word, and exact, as that of SecInt(64) is."""
 PRIMES = (SMALL, MERSENNE, MPYC, LARGE)
 
 
@@ -73,6 +75,19 @@ def test_to_ring_of_a_large_prime_takes_one_round(case: tuple[int, int, list[int
     outcome = run_parties(to_ring(values, prime, bits=bits, ring=R64))
     assert R64.decode(reconstruct(outcome.results)).tolist() == values
     assert outcome.rounds == 1
+
+
+@pytest.mark.parametrize("ring", [R32, R64, R128])
+@pytest.mark.parametrize(("prime", "bits"), [(WIDE, 64), (WIDE, 88), (LARGE, 70)])
+def test_to_ring_takes_primes_and_bounds_wider_than_a_word(
+    prime: int, bits: int, ring: Ring
+) -> None:
+    half = 1 << (bits - 1)
+    values = [-half, half - 1, 0, -1, 5]
+    outcome = run_parties(to_ring(values, prime, bits=bits, ring=ring))
+    found = reconstruct(outcome.results).tolist()
+    assert found == [value % (1 << ring.bits) for value in values]
+    assert (outcome.rounds == 1) == (prime == LARGE)
 
 
 @settings(max_examples=30)
