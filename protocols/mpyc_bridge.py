@@ -8,6 +8,8 @@
 
 Arguments and results are MPyC's: secure arrays, or lists of secure numbers, of SecInt, SecFxp and SecFld of a prime
 order. Each method is a coroutine that all three parties call in the same order, like any line of an MPyC program.
+Parties whose calls differ in method, shape, type or a public argument do not meet, and end with ``ReceiveTimeout``; the
+same call on other numbers of the same shape cannot be told apart. MPyC's own values are waited for without a deadline.
 
 Secret: arrays and shares. Public: shapes, bounds, and what a method opens. Numbers of SecFxp are integers in units of
 2^-f here; counts have to be whole numbers. Bounds are the caller's word, as in MPyC: a value beyond one becomes
@@ -32,7 +34,7 @@ from protocols.base import known
 from protocols.bitslice import from_bits
 from protocols.boolean import to_boolean, words_to_ring
 from protocols.box_muller import LARGEST_SAMPLE, SAMPLE_BITS, gaussian
-from protocols.context import Context
+from protocols.context import Context, StepCost
 from protocols.discrete import Sampler, discrete_gaussian
 from protocols.fixed import truncate
 from protocols.link import SourceRows, join
@@ -146,7 +148,7 @@ class Bridge:
         Raises: TypeError for other types; ValueError for a bound without room; ChannelError, ProtocolViolation.
         Source: README section 9.
         """
-        with self._call() as ctx:
+        with self._call("to_share", *_said(x), bits, ring.name, security_bits) as ctx:
             points = await self._points(x)
             return await points.to_share(ctx, bits, ring, security_bits=security_bits)
 
@@ -167,7 +169,8 @@ class Bridge:
             for; ChannelError, ProtocolViolation.
         Source: README section 9.
         """
-        with self._call() as ctx:
+        public = (x_sh.ring.name, x_sh.shape, _name(sectype), bits, fraction_bits, security_bits)
+        with self._call("to_secure", *public) as ctx:
             return await self._secure(
                 ctx,
                 x_sh,
@@ -188,7 +191,8 @@ class Bridge:
         Raises: ValueError for shapes, types and bounds that do not fit; ChannelError, ProtocolViolation, CheckFailed.
         Source: README section 3.
         """
-        with self._call() as ctx:
+        public = (spec.sizes, spec.answers, spec.gains, spec.offsets, spec.max_rows)
+        with self._call("select", *_said(counts), *public) as ctx:
             x_sh = await self._counts(ctx, counts, spec.max_rows)
             return await selecting.select(ctx, x_sh.reshape(x_sh.size), spec)
 
@@ -204,7 +208,7 @@ class Bridge:
         Raises: ValueError for a sigma or bound out of range; ChannelError, ProtocolViolation, CheckFailed.
         Source: README sections 4 and 5.
         """
-        with self._call() as ctx:
+        with self._call("measure", *_said(counts), sigma, max_rows, noise) as ctx:
             x_sh = await self._counts(ctx, counts, max_rows)
             kind = measuring.noise_of(noise)
             flat = x_sh.reshape(x_sh.size)
@@ -233,7 +237,7 @@ class Bridge:
         bits = most.bit_length() + 1
         if bits > R32.bits - 1:
             raise ValueError(f"errors of {bits} bits have no room in {R32.name}; lower max_rows")
-        with self._call() as ctx:
+        with self._call("absolute_error", *_said(counts), answers, sizes, max_rows) as ctx:
             points = await self._points(counts, whole=True)
             x_sh = await points.to_share(ctx, max_rows.bit_length() + 1, R32)
             error_sh = await grouped_absolute_error(
@@ -253,7 +257,7 @@ class Bridge:
         Source: README section 5.
         """
         sampler = Sampler.of(sigma)
-        with self._call() as ctx:
+        with self._call("discrete_gaussian", _name(sectype), count, sigma) as ctx:
             z_sh = await discrete_gaussian(ctx, count, sampler)
             return await self._secure(ctx, z_sh, sectype, bits=sampler.largest.bit_length() + 1)
 
@@ -269,7 +273,7 @@ class Bridge:
         fraction = _fraction_of(secfxp)
         if not fraction:
             raise TypeError(f"{_name(secfxp)} has no fraction; expected a type of mpc.SecFxp")
-        with self._call() as ctx:
+        with self._call("box_muller", _name(secfxp), count) as ctx:
             z_sh, kept = await gaussian(ctx, count), min(fraction, SAMPLE_BITS)
             if kept < SAMPLE_BITS:
                 z_sh = await truncate(ctx, z_sh.additive(ctx), SAMPLE_BITS - kept)
@@ -296,7 +300,12 @@ class Bridge:
             raise ValueError("sources are joined by keys of as many bits each, numbers of 1 to 62")
         if any(len(source.columns) != len(source.column_bits) for source in sources):
             raise ValueError("a source has a number of bits for each of its columns")
-        with self._call() as ctx:
+        public = [
+            (*map(_said, (source.keys, *source.columns)), source.key_bits, source.column_bits)
+            for source in sources
+        ]
+        per_key = [source.per_key for source in sources]
+        with self._call("join", public, per_key) as ctx:
             read = [
                 [await self._points(x, whole=True) for x in (source.keys, *source.columns)]
                 for source in sources
@@ -318,9 +327,14 @@ class Bridge:
             return present, found
 
     @contextmanager
-    def _call(self) -> Iterator[Context]:
-        """Yields a context of the next call, before anything is awaited, so that calls are in one order everywhere."""
-        child = self.context.child()
+    def _call(self, method: str, *public: object) -> Iterator[Context]:
+        """Yields a context of the next call, before anything is awaited, so that calls are in one order everywhere.
+
+        Method and public arguments are in its path: a party that calls something else waits for messages that never
+        come, instead of being shown points of another value.
+        """
+        child = self.context.child(call=repr((method, *map(_plain, public))).encode())
+        child.cost = StepCost(f"mpyc.{method}", None)
         yield child
         self.context.depth = max(self.context.depth, child.depth)
 
@@ -439,6 +453,18 @@ def _prime_of(sectype: SecureType) -> int:
             f"{_name(sectype)} has no prime field of more than 3 elements; expected SecInt, SecFxp, SecFld"
         )
     return modulus
+
+
+def _said(x: SecureNumbers) -> tuple[str, tuple[int, ...]]:
+    """Returns what is public of secure numbers: their type and shape."""
+    first = x[0] if isinstance(x, list) and x else x
+    shape = (len(x),) if isinstance(x, list) else getattr(x, "shape", ())
+    return _name(getattr(type(first), "sectype", type(first))), shape
+
+
+def _plain(public: object) -> object:
+    """Returns a public argument in plain types, which print the same at all parties."""
+    return public.tolist() if isinstance(public, np.ndarray | np.generic) else public
 
 
 def _fraction_of(sectype: SecureType) -> int:

@@ -1,7 +1,7 @@
 """An MPyC program of three parties that calls the bridge on MPyC's types, and prints results as JSON at each party.
 
 Beside a result stands MPyC's own on the same secure numbers, where it has one. With the word ``leave`` on its command
-line, party 2 ends early instead.
+line, party 2 ends early instead; with ``swap`` it makes its calls in another order than the others.
 """
 
 import asyncio
@@ -225,6 +225,34 @@ async def leave() -> None:
         await bridge.measure(await counts_of(mpc.SecInt(32)), sigma=3.0, max_rows=MAX_ROWS)
 
 
+async def swap() -> None:
+    """Runs one party of a program in which party 2 makes both calls of each pair in the other order."""
+    secint = mpc.SecInt(32)
+    async with mpc:
+        bridge = await syncret.mpyc.open_bridge(mpc, timeout_s=3.0)
+        counts = await counts_of(secint)
+        specs = [
+            syncret.mpyc.ErrorSelection.of(guesses, epsilon=1.0, max_rows=MAX_ROWS)
+            for guesses in (GUESSES, GUESSES[::-1])
+        ]
+        x_sh = await bridge.to_share(counts, bits=9)
+        grid = mpc.np_reshape(counts, (2, 5))
+        pairs: list[list[Callable[[], Awaitable[object]]]] = [
+            [
+                lambda rows=rows: bridge.measure(counts, sigma=3.0, max_rows=rows)
+                for rows in (90, 900)
+            ],
+            [lambda spec=spec: bridge.select(counts, spec) for spec in specs],
+            [lambda x=x: bridge.to_share(x, bits=9) for x in (counts, grid)],
+            [lambda b=bits: bridge.to_secure(x_sh, secint, bits=b) for bits in (9, 10)],
+            [lambda s=sigma: bridge.discrete_gaussian(secint, 3, sigma=s) for sigma in (3.0, 3.1)],
+        ]
+        calls = [call() for pair in pairs for call in (pair[::-1] if mpc.pid == 2 else pair)]
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        found = [f"{type(error).__name__}: {error}" for error in ended]
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
 async def main() -> None:
     """Runs one party."""
     found: dict[str, Any] = {}
@@ -243,4 +271,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    mpc.run(leave() if "leave" in sys.argv else main())
+    program = leave if "leave" in sys.argv else swap if "swap" in sys.argv else main
+    mpc.run(program())

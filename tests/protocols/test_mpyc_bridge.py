@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -180,6 +181,15 @@ def test_party_that_leaves_is_named_by_the_others() -> None:
     for status, _, errors in (first, second):
         assert status != 0
         assert "PeerClosed: the connection with party 2 is closed" in errors
+
+
+def test_calls_in_another_order_at_one_party_end_at_the_deadline() -> None:
+    """None ends with a number; party 1 waits for nobody in a conversion, and may end with its own components."""
+    outputs = outputs_of(str(PROGRAM), "swap")
+    first, second, third = (json.loads(out.splitlines()[-1]) for out in outputs)
+    # Whoever is late finds that a party has left, whose deadline had passed.
+    for words in (*first, *second[:4], *second[8:], *third):
+        assert re.match("ReceiveTimeout: party .* sent nothing|PeerClosed: ", words), words
 
 
 def three_in_a_row() -> int:
