@@ -232,14 +232,16 @@ class Bridge:
         Raises: ValueError for shapes, types and bounds that do not fit; ChannelError, ProtocolViolation.
         Source: README section 3.
         """
+        answers, sizes = _whole_answers(answers, sizes)
         starts = np.cumsum(sizes) - sizes
-        most = max_rows + int(np.add.reduceat(answers, starts, dtype=np.int64).max())
+        count_bits = _count_bits(max_rows)
+        most = int(max_rows) + int(np.add.reduceat(answers, starts, dtype=np.int64).max())
         bits = most.bit_length() + 1
         if bits > R32.bits - 1:
             raise ValueError(f"errors of {bits} bits have no room in {R32.name}; lower max_rows")
         with self._call("absolute_error", *_said(counts), answers, sizes, max_rows) as ctx:
             points = await self._points(counts, whole=True)
-            x_sh = await points.to_share(ctx, max_rows.bit_length() + 1, R32)
+            x_sh = await points.to_share(ctx, count_bits, R32)
             error_sh = await grouped_absolute_error(
                 ctx, x_sh, answers, sizes, fraction_bits=0, bits=max(bits, 2)
             )
@@ -257,6 +259,7 @@ class Bridge:
         Source: README section 5.
         """
         sampler = Sampler.of(sigma)
+        _require_count(count)
         with self._call("discrete_gaussian", _name(sectype), count, sigma) as ctx:
             z_sh = await discrete_gaussian(ctx, count, sampler)
             return await self._secure(ctx, z_sh, sectype, bits=sampler.largest.bit_length() + 1)
@@ -273,6 +276,7 @@ class Bridge:
         fraction = _fraction_of(secfxp)
         if not fraction:
             raise TypeError(f"{_name(secfxp)} has no fraction; expected a type of mpc.SecFxp")
+        _require_count(count)
         with self._call("box_muller", _name(secfxp), count) as ctx:
             z_sh, kept = await gaussian(ctx, count), min(fraction, SAMPLE_BITS)
             if kept < SAMPLE_BITS:
@@ -340,6 +344,10 @@ class Bridge:
 
     async def _points(self, x: SecureNumbers, *, whole: bool = False) -> "_Points":
         """Waits for this party's points of x; ``whole`` divides those of SecFxp by 2^f."""
+        if isinstance(x, list) and (len(set(map(type, x))) != 1 or isinstance(x[0], list)):
+            raise TypeError(
+                "expected secure numbers of one type in a list, one or more; other shapes are secure arrays"
+            )
         array = self.mpc.np_fromlist(x) if isinstance(x, list) else x
         sectype = getattr(type(array), "sectype", type(array))
         prime, fraction = _prime_of(sectype), _fraction_of(sectype)
@@ -349,12 +357,14 @@ class Bridge:
         if whole and fraction:
             if not array.integral:
                 raise ValueError("counts have to be whole numbers; MPyC does not know it of these")
-            points, bits = points * pow(1 << fraction, -1, prime) % prime, bits - fraction
+            # NumPy turns a result without dimensions into an integer; asarray turns it back.
+            points = np.asarray(points * pow(1 << fraction, -1, prime) % prime, dtype=object)
+            bits -= fraction
         return _Points(points, prime, bits, sectype)
 
     async def _counts(self, ctx: Context, x: SecureNumbers, max_rows: int) -> Share:
         points = await self._points(x, whole=True)
-        return await points.to_share(ctx, max_rows.bit_length() + 1, R32)
+        return await points.to_share(ctx, _count_bits(max_rows), R32)
 
     async def _secure(
         self,
@@ -442,6 +452,34 @@ async def _rows(ctx: Context, numbers: Sequence[_Points], source: SecureRows) ->
         x_sh = await column.to_share(ctx, bits + 1, R32 if bits <= 32 else R64)
         planes.append(await to_boolean(ctx, x_sh, bits))
     return SourceRows(concatenate(*planes), count, source.per_key)
+
+
+def _count_bits(max_rows: int) -> int:
+    """Returns the bits of signed counts up to ``max_rows``. Raises ValueError for a bound below 0."""
+    if max_rows < 0:
+        raise ValueError(f"max_rows = {max_rows}; expected the largest count, 0 or more")
+    return int(max_rows).bit_length() + 1
+
+
+def _require_count(count: int) -> None:
+    if count < 0:
+        raise ValueError(f"{count} samples; expected 0 or more")
+
+
+def _whole_answers(
+    answers: NDArray[np.uint32], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Returns answers and the sizes of their groups as arrays. Raises ValueError where they do not fit."""
+    y, groups = np.asarray(answers), np.asarray(sizes)
+    if {y.dtype.kind, groups.dtype.kind} - {"i", "u"} or y.ndim != 1 or groups.ndim != 1:
+        raise ValueError("answers and sizes are expected to be whole numbers, (n,) and (G,)")
+    if groups.min(initial=1) < 1 or not groups.size or int(groups.sum()) != y.size:
+        raise ValueError(
+            f"groups of {int(groups.sum())} cells for {y.size} answers; each has one or more, all as many"
+        )
+    if y.min() < 0 or y.max() >= 1 << 31:
+        raise ValueError("answers are expected to lie in [0, 2^31)")
+    return y.astype(np.uint32), groups.astype(np.int64)
 
 
 def _prime_of(sectype: SecureType) -> int:

@@ -179,6 +179,14 @@ async def joined(bridge: Bridge) -> list[list[float]]:
     return [numbers(await mpc.output(x)) for x in (present, columns[0][0], columns[1][0])]
 
 
+async def scalars(bridge: Bridge) -> list[list[float]]:
+    """Measures one number, with a bound of NumPy's."""
+    return [
+        numbers(await bridge.measure(one, sigma=0.5, max_rows=np.int64(9)))
+        for one in (mpc.SecInt(32)(4), mpc.SecFxp(32, 8)(4))
+    ]
+
+
 async def side_by_side(bridge: Bridge) -> list[list[float]]:
     """Measures twice at once, between computations of MPyC's own."""
     counts = await counts_of(mpc.SecInt(32))
@@ -192,6 +200,11 @@ async def side_by_side(bridge: Bridge) -> list[list[float]]:
 async def refused(bridge: Bridge) -> list[str]:
     """Collects what is said about arguments that do not fit."""
     secint, secfxp, half = mpc.SecInt(32), mpc.SecFxp(32, 8), np.array([0.5])
+
+    def errors_of(answers: list[float], sizes: list[int]) -> Awaitable[object]:
+        x = secint.array(np.array([3, 4]))
+        return bridge.absolute_error(x, np.array(answers), np.array(sizes, np.int64), max_rows=9)
+
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: bridge.to_share(mpc.SecFld(2**8).array(np.array([1], dtype=object))),
         lambda: bridge.to_share(mpc.SecFld(2).array(np.array([1], dtype=object))),
@@ -200,6 +213,16 @@ async def refused(bridge: Bridge) -> list[str]:
         lambda: bridge.box_muller(secint, 3),
         lambda: bridge.discrete_gaussian(mpc.SecInt(4), 3, sigma=20.0),
         lambda: bridge.join([syncret.mpyc.SecureRows([secint(1)], 63)]),
+        lambda: bridge.to_share([]),
+        lambda: bridge.to_share([[secint(1)], [secint(2)]]),
+        lambda: bridge.to_share([secint(1), secfxp(2)]),
+        lambda: bridge.measure(secint(1), sigma=1.0, max_rows=-10),
+        lambda: bridge.discrete_gaussian(secint, -1, sigma=2.0),
+        lambda: errors_of([1, 1], [1, 2]),
+        lambda: errors_of([1, 1], [1, 1, 0]),
+        lambda: errors_of([], []),
+        lambda: errors_of([1.5, 1], [1, 1]),
+        lambda: errors_of([1000, -1000], [2]),
     ]
     found = []
     for call in calls:
@@ -212,7 +235,16 @@ async def refused(bridge: Bridge) -> list[str]:
 
 PARTS = {
     part.__name__: part
-    for part in (there_and_back, selections, measurements, errors, samples, joined, side_by_side)
+    for part in (
+        there_and_back,
+        selections,
+        measurements,
+        errors,
+        samples,
+        joined,
+        scalars,
+        side_by_side,
+    )
 }
 
 

@@ -150,6 +150,12 @@ def test_join_brings_columns_to_the_rows_of_their_keys(found: list[dict[str, Any
     assert cost == [300, 4, 5, 6, 7]
 
 
+def test_one_number_is_measured(found: list[dict[str, Any]]) -> None:
+    """Statistic: distance at sigma = 0.5, which is 5 or more once in 10^22."""
+    for (noisy,) in found[0]["scalars"]:
+        assert abs(noisy - 4) < 5
+
+
 def test_calls_run_side_by_side(found: list[dict[str, Any]]) -> None:
     """Statistic: distances at sigma = 0.5; of 20, one of 5 or more once in 10^21."""
     doubled, squared = found[0]["side_by_side"]
@@ -168,6 +174,16 @@ def test_arguments_that_do_not_fit_are_refused_in_words(found: list[dict[str, An
             "SecInt32 has no fraction",
             "SecInt4 has no room for values of 9 bits",
             "numbers of 1 to 62",
+            "TypeError: expected secure numbers of one type in a list",
+            "TypeError: expected secure numbers of one type in a list",
+            "TypeError: expected secure numbers of one type in a list",
+            "max_rows = -10; expected",
+            "-1 samples; expected 0 or more",
+            "groups of 3 cells for 2 answers",
+            "groups of 2 cells for 2 answers; each has one or more",
+            "whole numbers",
+            "whole numbers",
+            "answers are expected to lie in",
         ),
         strict=True,
     ):
