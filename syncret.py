@@ -20,8 +20,15 @@ the files that a run has left. All functions do the same as the command `syncret
 where, and what would be right. Nothing here reads from a terminal or writes to one, so all functions work in a
 notebook.
 
+``syncret.mpyc`` (``from syncret import mpyc`` as well) calls the protocols behind a run on the secure types of an MPyC
+program, and is loaded by its first use.
+
 ``synthesize`` and DataFrames need ``pip install 'syncret[server]'``; the rest does without.
 """
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from mechanisms.errors import BudgetExceeded, ConditionError, DataError, MechanismError
 from mechanisms.estimate import Estimate
@@ -90,3 +97,13 @@ __all__ = [
     "synthesize",
     "synthesize_tables",
 ]
+
+if TYPE_CHECKING:
+    from protocols import mpyc_bridge as mpyc  # noqa: F401  # For programs that are type-checked.
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        """Returns ``mpyc``, the bridge from MPyC programs, loaded by its first use: most programs do without."""
+        if name == "mpyc":
+            return import_module("protocols.mpyc_bridge")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

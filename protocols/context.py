@@ -236,10 +236,14 @@ class Context:
     def _derive(self, name: bytes) -> bytes:
         return _derived(self._path, name)
 
-    def child(self, *, rotate: int = 0) -> "Context":
-        """Returns the next context below this one, with its own labels and keystreams."""
+    def child(self, *, rotate: int = 0, call: bytes = b"") -> "Context":
+        """Returns the next context below this one, with its own labels and keystreams.
+
+        ``call`` says what it is for, where parties might not agree: they meet only where all of them say the same.
+        """
         self._children += 1
-        path = self._derive(b"child:%d" % self._children)
+        said = b":" + call if call else b""
+        path = self._derive(b"child:%d" % self._children + said)
         shift = (self._shift + rotate) % 3
         child = Context(self._transport, path, shift=shift, cost=self.cost, verifier=self.verifier)
         child.depth = self.depth

@@ -417,7 +417,7 @@ def truncation_mask(ctx: Context, ring: Ring, shape: tuple[int, ...]) -> RingArr
 
 
 async def share_truncation_mask(
-    ctx: Context, ring: Ring, r: RingArray | None, shape: tuple[int, ...], shift: int
+    ctx: Context, ring: Ring, r: RingArray | None, *, shape: tuple[int, ...], shift: int
 ) -> tuple[Share, Share]:
     """Shares (r mod 2^(k-1)) / 2^shift, rounded down, and the top bit of r, of ``truncation_mask``.
 

@@ -46,7 +46,7 @@ async def truncate(ctx: Context, x_add: Additive, shift: int) -> Share:
     r = truncation_mask(ctx, ring, shape)
     c, (floor_r, top_r) = await ctx.both(
         lambda c: _reveal_masked(c, x_add, r),
-        lambda c: share_truncation_mask(c, ring, r, shape, shift),
+        lambda c: share_truncation_mask(c, ring, r, shape=shape, shift=shift),
     )
     floor_c, top_c = (None, None) if c is None else cut(ring, c, shift)
     top_c_sh = known(ctx, ring, 1, top_c, shape)

@@ -111,12 +111,12 @@ async def distributed_noise(
     sampler = Sampler.of(sigma / math.sqrt(2), security_bits)
     _check_range(max_rows + 3 * sampler.largest, sigma)
     first, second, third = await ctx.gather(
-        *((lambda c, d=dealer: _deal(c, d, count, sampler)) for dealer in range(3))
+        *((lambda c, d=dealer: _deal(c, d, count, sampler=sampler)) for dealer in range(3))
     )
     return first + second + third
 
 
-async def _deal(ctx: Context, dealer: int, count: int, sampler: Sampler) -> Share:
+async def _deal(ctx: Context, dealer: int, count: int, *, sampler: Sampler) -> Share:
     mine = R32.encode(local_samples(ctx, count, sampler)) if ctx.pid == dealer else None
     return await share_input(ctx, R32, dealer, mine, (count,))
 

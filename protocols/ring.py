@@ -76,7 +76,8 @@ class Ring:
             return self.reduce(np.asarray(values, dtype=object))
         array = np.asarray(values)
         if array.dtype == object:
-            array = np.bitwise_and(array, (1 << self.bits) - 1)
+            # NumPy turns a result without dimensions into an integer; asarray turns it back.
+            array = np.asarray(np.bitwise_and(array, (1 << self.bits) - 1), dtype=object)
         return array.astype(self.dtype, copy=False)
 
     def decode(self, x: RingArray) -> RingArray:

@@ -121,6 +121,7 @@ SENDERS = {
     "fixed.py": "truncation: terms, masked by a sharing of zero",
     "inner_proof.py": "proofs of AND, masked by keystreams that the receiver does not have",
     "row_tags.py": "tags, masked by keystreams that become their components, and digests of differences",
+    "shamir.py": "points of values, with masks modulo the prime or over the integers",
     "shuffle.py": "permuted rows, masked by keystreams that the other of the pair does not have",
     "verify.py": "which products there are to check, digests of masked values, and that all is right",
     "verify_tables.py": "proofs of tables, masked by keystreams; coins; digests",
