@@ -60,19 +60,7 @@ high = 2024-12-31
     f'[[column]]\nname = "{name}"\nkind = "real"\nlow = 0.0\nhigh = 100.0\ndecimals = 2\n'
     for name in ("net", "vat", "gross")
 )
-_TABLES = """
-[run]
-epsilon = 1.0
-delta = 1e-6
-
-[clients]
-expected = 3
-rows_per_client = 100
-
-[[table]]
-name = "patients"
-key = "patient_id"
-
+_STAYS = """
 [[table]]
 name = "stays"
 parent = "patients"
@@ -90,6 +78,23 @@ name = "ward"
 kind = "categorical"
 categories = ["a", "b"]
 """
+_TABLES = (
+    """
+[run]
+epsilon = 1.0
+delta = 1e-6
+
+[clients]
+expected = 3
+rows_per_client = 100
+
+[[table]]
+name = "patients"
+key = "patient_id"
+
+"""
+    + _STAYS
+)
 _DIED = '[[column]]\nname = "died"\nkind = "integer"\nlow = 0\nhigh = 1\n'
 _ARRAYS = ("column", "source", "party", "split", "constraint")
 
@@ -208,24 +213,7 @@ name = "colour"
 kind = "categorical"
 categories = ["red", "green"]
 """,
-    "[[table]] with parent": """
-[[table]]
-name = "stays"
-parent = "patients"
-key = "patient_id"
-rows = 3
-
-[[table.column]]
-name = "weight"
-kind = "integer"
-low = 30
-high = 250
-
-[[table.column]]
-name = "ward"
-kind = "categorical"
-categories = ["a", "b"]
-""",
+    "[[table]] with parent": _STAYS,
     "[[table]] of persons": """
 [[table]]
 name = "patients"
