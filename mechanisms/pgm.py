@@ -178,12 +178,14 @@ def fit(
     iterations: int,
     start: Mapping[Clique, NDArray[np.float64]] | None = None,
     on_iteration: OnIteration = _unheard,
+    descent: Descent = mirror_descent,
     refresh: Refresh | None = None,
 ) -> tuple[Model, Tables]:
     """Returns the model that minimises sum ||mu_q - y_q||^2 / (2 sigma_q^2), and its log potentials.
 
     Every measurement is normalised to the total estimated for the clients counted in it, and its deviation with it, so
-    that the model's total is 1. ``start`` holds the potentials to start from. ``refresh`` is as in ``PgmEstimator``.
+    that the model's total is 1. ``start`` holds the potentials to start from. ``descent`` and ``refresh`` are as in
+    ``PgmEstimator``.
 
     Raises ``EstimationError`` without measurements, or if inference overflows.
     """
@@ -194,6 +196,7 @@ def fit(
         iterations=iterations,
         start=start,
         on_iteration=on_iteration,
+        descent=descent,
         refresh=refresh,
     )
 

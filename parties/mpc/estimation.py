@@ -25,7 +25,7 @@ from mechanisms.pgm import PgmEstimator
 from mechanisms.refresh import Refresh
 from mechanisms.scores import ANSWER_BITS, FRACTION_BITS
 from mechanisms.workload import Workload
-from parties.config import earlier_model
+from parties.config import Config, earlier_model
 from parties.config.schema import MBI
 from parties.foundation.errors import ExtraMissing
 from parties.mpc.replay.effects import Effects
@@ -52,21 +52,25 @@ def make_estimator(study: Study, plan: Schedule) -> PgmEstimator:
     a package that is not installed.
     """
     earlier = earlier_model(study.config)
-    descent: Descent = mirror_descent
-    if study.config.run.estimator == MBI:
-        for name in MBI_PACKAGES:
-            if importlib.util.find_spec(name) is None:
-                raise ExtraMissing(f'run.estimator = "{MBI}"', name, extra=MBI)
-        descent = mbi_descent
     return PgmEstimator(
         study.workload,
         plan,
         iterations=study.config.run.iterations,
         final_iterations=study.config.run.final_iterations,
         max_model_mb=study.config.run.max_model_mb,
-        descent=descent,
+        descent=descent_of(study.config),
         refresh=None if earlier is None else Refresh(earlier.model()),
     )
+
+
+def descent_of(config: Config) -> Descent:
+    """Returns the optimiser of a run's models. Raises ExtraMissing if it is of a package that is not installed."""
+    if config.run.estimator != MBI:
+        return mirror_descent
+    for name in MBI_PACKAGES:
+        if importlib.util.find_spec(name) is None:
+            raise ExtraMissing(f'run.estimator = "{MBI}"', name, extra=MBI)
+    return mbi_descent
 
 
 def keepalive_interval_s(receive_s: float) -> float:

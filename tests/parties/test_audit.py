@@ -4,18 +4,25 @@ A manipulation is one of a stranger, who cannot sign, or of a server that writes
 some are of all three together. Each names the checks that have to fail; others may fail besides.
 """
 
+import importlib.util
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import mechanisms.aim
-from parties.audit.checks import costs
+from mechanisms.descent import Tables, Target
+from mechanisms.domain import Clique
+from mechanisms.inference import JunctionTree
+from parties.audit.checks import costs, model_fit
 from parties.audit.checks.privacy import RunTerms
 from parties.audit.findings import LIMITS
 from parties.audit.html import render_audit
@@ -25,6 +32,7 @@ from parties.cli.runtime import run_command_line
 from parties.config import CertificateFiles
 from parties.foundation.exit_codes import Status
 from parties.foundation.version import AUDITED_WIRES
+from parties.mpc import estimation
 from parties.mpc.estimation import make_estimator
 from parties.mpc.planning.budget import make_plan
 from parties.mpc.steps import PASSED
@@ -115,13 +123,35 @@ DROWNED = SMALL | {
 }
 
 
-def test_audit_passes_an_honest_run_whose_models_mbi_fitted(
-    tmp_path: Path, certificates: Certificates
+def no_descent(
+    tree: JunctionTree, targets: Mapping[Clique, Target], potentials: Tables, **_: object
+) -> tuple[Tables, list[NDArray[np.float64]]]:
+    return potentials, tree.marginals(potentials)
+
+
+FITTED_BY_MBI = SMALL | {"run.estimator": "mbi", "run.iterations": 50, "run.final_iterations": 50}
+
+
+def test_audit_of_a_run_whose_models_mbi_fitted(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = make_run(
-        tmp_path, certificates, SMALL | {"run.estimator": "mbi"}, estimator=make_estimator
-    )
+    """The auditor fits by mbi, too; by another optimiser its models are others, and a fit of nothing surely is."""
+    run = make_run(tmp_path, certificates, FITTED_BY_MBI, estimator=make_estimator)
     assert {check.status for check in assert_clean(run).checks} == {"pass"}
+
+    model_fit.fits_of.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(estimation, "mbi_descent", no_descent)
+        assert "model" in failed(audit_folder(run))
+
+    model_fit.fits_of.cache_clear()
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "mbi" else found(name)
+    )
+    without = {check.name: check for check in assert_clean(run).checks if check.status != "pass"}
+    assert without.keys() == {"model", "quality"}
+    assert all("pip install 'syncret[mbi]'" in check.detail for check in without.values())
 
 
 def test_audit_passes_an_honest_run_of_columns_alone(

@@ -5,11 +5,11 @@ public. The fits of the last audited run are cached, since two checks need them.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
-from mechanisms.descent import Tables
+from mechanisms.descent import Descent, Tables
 from mechanisms.errors import MechanismError
 from mechanisms.model import Model
 from mechanisms.pgm import fit
@@ -19,7 +19,9 @@ from parties.audit.checks.released import ReleasedMeasurements, released_measure
 from parties.audit.evidence import Evidence
 from parties.audit.findings import CheckFailure, NotApplicable
 from parties.config import START_FOLDER, Config, earlier_model
-from parties.foundation.errors import ConfigError
+from parties.config.schema import RunSection
+from parties.foundation.errors import ConfigError, ExtraMissing
+from parties.mpc.estimation import descent_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,14 +42,19 @@ class ModelFits:
 
 @lru_cache(maxsize=1)
 def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
-    """Returns the possible pairs of the lead's last models. Raises CheckFailure, EstimationError."""
+    """Returns the possible pairs of the lead's last models. Raises CheckFailure, EstimationError, NotApplicable."""
     opened = released_measurements(evidence, terms)
-    refresh = refresh_of(evidence, terms.config)
+    fit_as_the_lead = partial(
+        fit,
+        terms.workload,
+        descent=_descent(terms.config),
+        refresh=refresh_of(evidence, terms.config),
+    )
     rounds = opened.measurements[-1].round
 
     @cache
     def fitted(*stages: int) -> ModelFits:
-        return _fitted(opened, terms, stages, refresh=refresh)
+        return _fitted(opened, terms.config.run, stages, refit=fit_as_the_lead)
 
     found: list[ModelFits] = []
     for stages in _sequences(opened, terms):
@@ -59,6 +66,14 @@ def fits_of(evidence: Evidence, terms: RunTerms) -> tuple[ModelFits, ...]:
                     ModelFits(fits.final, fitted(*other).last) for other in _earlier(opened, terms)
                 ]
     return tuple(found)
+
+
+def _descent(config: Config) -> Descent:
+    """Returns the run's optimiser. Raises NotApplicable if it is of a package that is not installed."""
+    try:
+        return descent_of(config)
+    except ExtraMissing as error:
+        raise NotApplicable(f"The lead's models cannot be fitted again here: {error}.") from error
 
 
 def refresh_of(evidence: Evidence, config: Config) -> Refresh | None:
@@ -127,24 +142,19 @@ def _sequences(opened: ReleasedMeasurements, terms: RunTerms) -> Iterator[list[i
 
 def _fitted(
     opened: ReleasedMeasurements,
-    terms: RunTerms,
+    run: RunSection,
     stages: Sequence[int],
     *,
-    refresh: Refresh | None,
+    refit: Callable[..., tuple[Model, Tables]],
 ) -> ModelFits:
     """Returns the fits in the rounds ``stages``, each started from the one before, and the final fit."""
-    run, rounds = terms.config.run, opened.measurements[-1].round
+    rounds = opened.measurements[-1].round
     potentials: Tables = {}
     last: FittedModel | None = None
     for number in stages:
         until = [m for m in opened.measurements if m.round < number]
-        model, potentials = fit(
-            terms.workload, until, iterations=run.iterations, start=potentials, refresh=refresh
-        )
+        model, potentials = refit(until, iterations=run.iterations, start=potentials)
         if number == rounds:
             last = FittedModel(model, potentials)
-    final = run.final_iterations
-    model, _ = fit(
-        terms.workload, opened.measurements, iterations=final, start=potentials, refresh=refresh
-    )
+    model, _ = refit(opened.measurements, iterations=run.final_iterations, start=potentials)
     return ModelFits(model, last)
