@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mechanisms.descent import Tables
+from mechanisms.descent import Descent, Tables
 from parties.audit.checks import model_fit
 from parties.audit.checks.released import ReleasedMeasurements
 
@@ -56,7 +56,7 @@ class Terms:
 
     def __init__(self, lead: Lead) -> None:
         self.plan = SimpleNamespace(adaptive=lead.adaptive)
-        run = SimpleNamespace(iterations=1, final_iterations=1, rounds=lead.rounds)
+        run = SimpleNamespace(estimator="", iterations=1, final_iterations=1, rounds=lead.rounds)
         self.config = SimpleNamespace(run=run)
 
 
@@ -66,7 +66,13 @@ def fitted(before: int, start: object) -> object:
 
 
 def fit(
-    workload: object, until: list[Any], *, iterations: int, start: Tables, refresh: None
+    workload: object,
+    until: list[Any],
+    *,
+    iterations: int,
+    start: Tables,
+    descent: Descent,
+    refresh: None,
 ) -> tuple[object, object]:
     made = fitted(until[-1].round + 1, start or ())
     return made, made
