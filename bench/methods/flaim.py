@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
+from bench.methods.authors_fit import flaim_estimator
 from bench.methods.fresh import first_sums
-from bench.methods.paper_fit import flaim_estimator
 from bench.methods.problem import Outcome, Problem
 from bench.methods.settings import FRESH, Settings
 from mechanisms.accounting import rho_from_epsilon_delta

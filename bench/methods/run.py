@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.methods.authors_fit import aim_estimator, judged
 from bench.methods.flaim import run_flaim
 from bench.methods.fresh import FreshFirst
 from bench.methods.mpc import run_distaim
-from bench.methods.paper_fit import aim_estimator, judged
 from bench.methods.problem import Outcome, Problem
 from bench.methods.settings import KEPT, ONCE, Settings
 from mechanisms.accounting import Ledger, Schedule, fixed_rounds_plan, rho_from_epsilon_delta

@@ -32,8 +32,8 @@ PUBLIC, ESTIMATED = "public", "estimated"
 SUM, ANY = "sum", "any"
 CLIENTS, SERVER = "clients", "server"
 KEPT, ONCE, FRESH = "kept", "once", "fresh"
-OURS, PAPER, STOPPING = "ours", "paper", "stopping"
-ESTIMATORS = (OURS, PAPER, STOPPING)
+OURS, AUTHORS, STOPPING = "ours", "authors", "stopping"
+ESTIMATORS = (OURS, AUTHORS, STOPPING)
 METHODS = ("aim", "distaim", *FLAIM_METHODS)
 """Central AIM; DistAIM; FLAIM's variants (naive, oracle, private) and the baselines random and naivebayes."""
 PAIRS = "pairs"
@@ -49,8 +49,8 @@ class Settings:
     elsewhere. As in the authors' code: `settles` any (annealed FLAIM becomes finer once a single query has settled),
     `drawn` server (random: the server draws one query for all clients of a round), `first` fresh (FLAIM: each initial
     one-way marginal is of clients drawn for it alone; possible for distaim, too) and once (distaim: all are of one draw
-    of clients, apart from that of round 1), `estimator` paper; stopping is ours until the loss is that of noise
-    (`bench.methods.paper_fit`). `rule` is the error that AIM expects a measurement to leave; by another than the
+    of clients, apart from that of round 1), `estimator` authors; stopping is ours until the loss is that of noise
+    (`bench.methods.authors_fit`). `rule` is the error that AIM expects a measurement to leave; by another than the
     papers' the budget is a study's, and divided likewise (`parties.mpc.planning.budget`). `rounds` is ignored when
     `annealed`.
     `mpc` is for distaim: with it the three servers and the owners run as processes; without, the same loop on counts
@@ -118,8 +118,8 @@ class Settings:
             )
         if self.settles == ANY and not (self.flaim and self.annealed):
             raise DatasetError("settles = 'any' is for FLAIM's variants, annealed")
-        if self.drawn == SERVER and (self.method != "random" or self.estimator != OURS):
-            raise DatasetError(f"drawn is for random with our own estimator, not for {self.method}")
+        if self.drawn == SERVER and (self.method != "random" or self.estimator != AUTHORS):
+            raise DatasetError("drawn = 'server' is for random with estimator = 'authors'")
         if self.rule != AIM and (self.flaim or self.first != KEPT):
             raise DatasetError(f"rule {self.rule!r} is for aim and distaim, with first = 'kept'")
         of_flaim = self.first == FRESH and self.method in FLAIM_METHODS and not self.annealed
@@ -128,8 +128,8 @@ class Settings:
                 f"first = {self.first!r} does not go with {self.method}; 'once' is for distaim without mpc, 'fresh' for"
                 " FLAIM's variants with a fixed T, too"
             )
-        if self.method == PAIRS and self.estimator == PAPER:
-            raise DatasetError("estimator = 'paper' is for the papers' methods, not for pairs")
+        if self.method == PAIRS and self.estimator == AUTHORS:
+            raise DatasetError("estimator = 'authors' is for the papers' methods, not for pairs")
         if not self.flaim and self.local_rounds != 1:
             raise DatasetError(f"{self.method} has no local rounds; expected local_rounds = 1")
         for name in ("epsilon", "beta", "skew", "max_model_mb"):
@@ -174,7 +174,7 @@ class Settings:
             ignored.add("first")
         if self.estimator == OURS:
             ignored.add("estimator")
-        if self.estimator == PAPER:
+        if self.estimator == AUTHORS:
             ignored |= {"iterations", "final_iterations"}
         return {name: value for name, value in asdict(self).items() if name not in ignored}
 

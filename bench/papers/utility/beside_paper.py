@@ -52,8 +52,6 @@ from bench.papers.utility.splits import ALL
 from bench.papers.utility.store import Entry, Store
 
 OURS, THEIRS = "ours", "as theirs"
-EARLIER = f"{THEIRS}, earlier draw"
-"""Way of cells of `THEIRS` that were run with the earlier draw of first marginals alone (`grid.earlier_draw`)."""
 _KERNELS = """
 A GAN has no likelihood: as the authors do, DP-CTGAN's is the density of a Gaussian kernel estimate over its rows of
 codes, which is not on one scale with the others'. The kernel has the covariance of the synthetic rows: a column that
@@ -65,11 +63,11 @@ less than half as wide as the real ones (below) cannot be compared by it.
 _LEGEND = """
 A cell has our mean, its deviation between runs and, in brackets, their number; after the verdict is by how much ours is
 above (+) or below the paper's. `ours`: our estimator and our methods. `as theirs`: as in the authors' public code, that
-is fitted otherwise (`--estimator paper`: 50 iterations a round and 500 at the end from a tiny step, and the likelihood
-of DistAIM and AIM before the last fit), but for random, which has our estimator and one query for all clients of a
-round, and naivebayes measures once. FLAIM draws clients anew for each first one-way marginal, DistAIM once for all of
-them: the authors' configurations leave `init_method` empty. `earlier draw`: measured with the earlier setting of that,
-the other way round, and not run anew. Both columns of random have models of 8 MB at most. NLL is raw, without a
+has another fit (`--estimator authors`: 50 iterations a round and 500 at the end, their line search, and the likelihood
+of DistAIM and AIM before the last fit); random has one query for all clients of a round, and naivebayes measures once.
+FLAIM draws clients anew for each first one-way marginal, DistAIM once for all of them: the authors' configurations
+leave `init_method` empty. What their code computes is pinned number by number (`tests/bench/papers/
+test_authors_traces.py`). Both columns of random have models of 8 MB at most. NLL is raw, without a
 mixture with the uniform distribution, as the paper's, where it does not say `smoothed`: older records did not keep it.
 """
 _RANKS_NEAR = 0.25
@@ -180,7 +178,7 @@ def _table2(store: Store, gaps: Gaps) -> Beside:
         for column, runs in _runs(store, dataset, method, 1.0):
             errors = values_of(runs, "workload_error")
             verdict = judged(printed.error, errors) if errors else _not_run(dataset)
-            shown += (_mean(errors, 3) + _draw_mark(column), verdict.text())
+            shown += (_mean(errors, 3), verdict.text())
             cells.append(Compared("2", dataset, method, "error", column, verdict))
         likelihoods, found = _likelihoods(store, "2", dataset, method, 1.0, printed.nll, gaps)
         cells += found
@@ -447,16 +445,10 @@ def _ratios_of(record: Record, rounds: int) -> tuple[float, float] | None:
 def _runs(
     store: Store, dataset: str, method: str, epsilon: float
 ) -> tuple[tuple[str, list[Entry]], ...]:
-    """Returns the runs by our own way, and those by the authors': by the earlier draw if there are no others."""
+    """Returns the runs by our own way, and those by the authors'."""
     ours = replace(grid.default(dataset, method), epsilon=epsilon)
-    column, theirs = THEIRS, store.all_of(grid.as_theirs(dataset, method, epsilon))
-    if not theirs and (earlier := store.all_of(grid.earlier_draw(dataset, method, epsilon))):
-        column, theirs = EARLIER, earlier
-    return (OURS, store.all_of(ours)), (column, theirs)
-
-
-def _draw_mark(column: str) -> str:
-    return " earlier draw" if column == EARLIER else ""
+    theirs = grid.as_theirs(dataset, method, epsilon)
+    return (OURS, store.all_of(ours)), (THEIRS, store.all_of(theirs))
 
 
 def _likelihoods(
@@ -480,7 +472,7 @@ def _likelihoods(
         else:
             verdict = smoothed(printed, all_runs, gaps.of_method(dataset, method))
         mark = "" if raw or not runs else " smoothed"
-        shown += (f"{_mean(raw or all_runs, 2)}{mark}{_draw_mark(column)}", verdict.text())
+        shown += (f"{_mean(raw or all_runs, 2)}{mark}", verdict.text())
         cells.append(Compared(where, dataset, method, "NLL", column, verdict))
     return shown, cells
 

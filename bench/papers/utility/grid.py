@@ -12,12 +12,12 @@ from typing import Any
 from bench.datasets import SYNTHFS
 from bench.methods.settings import (
     ANY,
+    AUTHORS,
     FLAIM_METHODS,
     FRESH,
     KEPT,
     METHODS,
     ONCE,
-    PAPER,
     SERVER,
     STOPPING,
     SUM,
@@ -122,16 +122,10 @@ def as_theirs(dataset: str, method: str, epsilon: float) -> Settings:
     Their configurations leave `init_method` empty: FLAIM then draws clients for each first marginal, DistAIM once.
     """
     first = FRESH if method in FLAIM_METHODS else ONCE if method == "distaim" else KEPT
-    base = Settings(dataset=dataset, method=method, epsilon=epsilon, first=first)
+    base = Settings(dataset=dataset, method=method, epsilon=epsilon, first=first, estimator=AUTHORS)
     if method == "random":
         return replace(base, drawn=SERVER, max_model_mb=8.0)
-    return replace(base, estimator=PAPER, rounds=1 if method == "naivebayes" else base.rounds)
-
-
-def earlier_draw(dataset: str, method: str, epsilon: float) -> Settings:
-    """Returns `as_theirs` with the draw of the first marginals that earlier records have: the other way round."""
-    first = FRESH if method == "distaim" else KEPT
-    return replace(as_theirs(dataset, method, epsilon), first=first)
+    return replace(base, rounds=1 if method == "naivebayes" else base.rounds)
 
 
 def with_annealing(dataset: str, method: str, epsilon: float) -> Settings:

@@ -116,16 +116,15 @@ REASONS: Sequence[Reason] = (
         lambda cells: _both_ways(cells, ["private"], "NLL"),
     ),
     Reason(
-        "FLAIM's likelihood as theirs: no reason was found",
+        "FLAIM's likelihood as theirs: a few rows",
         lambda cell: cell.measure == "NLL" and _in(cell, "12", *_FLAIM),
-        "Fitting stops where the authors' does. Likelihoods of a few rows that a measurement calls impossible vary "
-        "by factors from run to run; whether that is all is not known.",
+        "The fit, the scores and the noise are the authors' number by number. Likelihoods of a few rows that a "
+        "measurement calls impossible vary by factors from run to run, and with the rows that are held out.",
     ),
     Reason(
         "DistAIM as theirs hangs on who comes",
         lambda cell: _in(cell, "12", "distaim") and cell.column != "ours",
-        "First marginals are of a tenth of the clients, one for all of them (by the earlier draw each its own), and "
-        "nothing makes up for who they are.",
+        "First marginals are of a tenth of the clients, one for all of them, and nothing makes up for who they are.",
     ),
     Reason(
         "DistAIM weighs by rows",

@@ -2,7 +2,7 @@
 
 The paper has no such thing: its authors stop by a number of steps. The loss of the right model is half the number of
 measured cells on the mean, since only noise separates it from the measurements; a lower loss follows the noise
-(`bench.methods.paper_fit`).
+(`bench.methods.authors_fit`).
 """
 
 from collections.abc import Sequence

@@ -20,10 +20,10 @@ from bench.datasets import Dataset
 from bench.experiment.sweeps import settings_of
 from bench.fetch import DatasetError
 from bench.methods import splits
+from bench.methods.authors_fit import AuthorsEstimator, judged
 from bench.methods.flaim import flaim_settings
 from bench.methods.fresh import FreshFirst
 from bench.methods.mpc import _trial
-from bench.methods.paper_fit import PaperEstimator, judged
 from bench.methods.problem import Outcome, Problem, problem
 from bench.methods.run import _schedule, arrival_counts
 from bench.methods.settings import METHODS, Settings
@@ -250,7 +250,7 @@ def test_measure_is_better_than_nothing_and_repeatable(small: Dataset, method: s
     assert replace(other, seconds=0) != replace(result, seconds=0)
 
 
-@pytest.mark.parametrize("estimator", ["paper", "stopping"])
+@pytest.mark.parametrize("estimator", ["authors", "stopping"])
 @pytest.mark.parametrize("method", ["aim", "naive", "private"])
 def test_other_estimators_are_about_as_good_and_have_a_digest_of_their_own(
     small: Dataset, method: str, estimator: str
@@ -301,7 +301,7 @@ def test_distaim_as_the_authors_have_it_is_worse_than_ours(small: Dataset) -> No
         return float(np.mean([run.model_error for run in runs]))
 
     assert error(participation=0.1, partition="label-skew") < error(
-        participation=0.1, partition="label-skew", first="fresh", estimator="paper"
+        participation=0.1, partition="label-skew", first="fresh", estimator="authors"
     )
     for changes in ({"method": "aim"}, {"method": "distaim", "mpc": True}):
         with pytest.raises(DatasetError, match="without mpc"):
@@ -309,14 +309,15 @@ def test_distaim_as_the_authors_have_it_is_worse_than_ours(small: Dataset) -> No
 
 
 def test_random_drawn_by_the_server_has_one_query_a_round(small: Dataset) -> None:
-    own = measure(settings("random"), 0)
-    drawn = measure(settings("random", drawn="server"), 0)
+    own = measure(settings("random", estimator="authors"), 0)
+    drawn = measure(settings("random", estimator="authors", drawn="server"), 0)
     # Each round's query was chosen by everybody who took part.
     assert own.single_choosers
     assert drawn.single_choosers == 0
     assert drawn.workload_error < own.workload_error
-    with pytest.raises(DatasetError, match="drawn is for random"):
-        settings("naive", drawn="server")
+    for changes in ({"method": "naive", "estimator": "authors"}, {"method": "random"}):
+        with pytest.raises(DatasetError, match="drawn = 'server' is for random with estimator"):
+            settings(drawn="server", **changes)
     with pytest.raises(DatasetError, match="annealed"):
         settings("naive", settles="any")
 
@@ -326,7 +327,7 @@ def test_the_papers_estimator_normalises_by_a_marginals_own_sum_and_judges_the_m
 ) -> None:
     posed = problem(settings())
     workload, plan = posed.workload, _schedule(settings(), posed)
-    estimator = PaperEstimator(workload, plan, rows=500, max_model_mb=80.0)
+    estimator = AuthorsEstimator(workload, plan, rows=500, max_model_mb=80.0)
     cells = {i: workload.slice(i) for i in workload.one_way}
     measured = [
         Measurement(0, i, np.arange(1.0, 1 + part.stop - part.start), 2.0, 1)
