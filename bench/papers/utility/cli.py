@@ -145,7 +145,7 @@ _INTEGERS, _NUMBERS = Listed(int, "N,...", "whole numbers"), Listed(float, "X,..
     type=click.Choice([CLIENTS, SERVER]),
     default=CLIENTS,
     show_default=True,
-    help="random: each client draws its query, or the server one for all clients of a round.",
+    help="random: each client draws its query, or (with --estimator authors) the server one for all of a round.",
 )
 @click.option(
     "--first",
