@@ -137,8 +137,8 @@ WORDS: Mapping[str, str] = {
         "between silos."
     ),
     "share": (
-        "A part of a secret number. A number is the sum of three parts; each server has two of "
-        "them, which are uniformly random together."
+        "The part of a secret number that a server has: two of the three parts whose sum is the "
+        "number. By themselves the two are random."
     ),
     "silo": "A data owner that stays connected during a run.",
     "structural zero": (

@@ -1,6 +1,6 @@
 """docs/mathematics.md: each figure of its examples is what the code computes, to the digits that the page has.
 
-A figure stands behind a comment with its name. So a figure that is changed, added or left out fails here, as does code
+A figure stands before a comment with its name. So a figure that is changed, added or left out fails here, as does code
 that computes another one.
 """
 
@@ -43,7 +43,7 @@ from tests.docs.guides import DOCS
 from tests.protocols.local import run_parties
 
 PAGE = (DOCS / "mathematics.md").read_text(encoding="utf-8")
-SHOWN = dict(re.findall(r"<!-- figure ([\w-]+) -->\s*([\d,]+(?:\.\d+)?)", PAGE))
+SHOWN = {name: text for text, name in re.findall(r"([\d.,]+)<!-- figure ([\w-]+) -->", PAGE)}
 EPSILON, DELTA, COLUMNS, ROUNDS, ROWS, SIGMA = 1.0, 1e-5, 14, 10, 1000, 20.0
 CHOICE, BESIDE = 0.05, 1 / 8
 
@@ -140,7 +140,7 @@ def tree() -> JunctionTree:
 
 @cache
 def step(factor: float) -> tuple[float, float, float]:
-    """One step of ``factor`` / w from the uniform model: the first marginal, the fall of the loss, the promised fall."""
+    """One step of ``factor`` / w from the uniform model: first marginal, fall of the loss, promised fall."""
     targets = {CLIQUE: Target(np.array([0.8, 0.2]), WEIGHT)}
     here = evaluate(tree(), targets, {CLIQUE: np.zeros(2)})
     there = evaluate(tree(), targets, {CLIQUE: -factor / WEIGHT * here.gradient[CLIQUE]})
