@@ -39,7 +39,7 @@ from protocols.discrete import Sampler
 from protocols.ring import R32
 from protocols.select_spec import SELECTION_SLACK
 from protocols.shares import Share, product
-from tests.docs.guides import DOCS
+from tests.docs.guides import DOCS, ROOT
 from tests.protocols.local import run_parties
 
 PAGE = (DOCS / "mathematics.md").read_text(encoding="utf-8")
@@ -214,6 +214,17 @@ def test_page_has_the_figures_that_are_computed() -> None:
 def test_figure_is_what_the_code_computes(name: str) -> None:
     shown = Decimal(SHOWN[name].replace(",", ""))
     assert rounded(FIGURES[name](), shown) == shown
+
+
+def test_modules_of_the_page_exist_and_have_the_names_beside_them() -> None:
+    named = {*re.findall(r"`((?:mechanisms|protocols|parties)/[\w/]+(?:\.py)?)`", PAGE)}
+    assert len(named) > 15
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    text = "".join((ROOT / path).read_text("utf-8") for path in named if path.endswith(".py"))
+    text += (ROOT / "protocols" / "select_spec.py").read_text("utf-8")
+    names = re.findall(r"`(\w+)`", PAGE)
+    assert {"delta_left", "masked", "fixed_rounds_plan"} <= {*names}
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_figures_are_found_with_another_last_digit() -> None:
