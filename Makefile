@@ -94,6 +94,7 @@ wheels zipapp bundle: $(STAMP)
 pictures: $(STAMP)
 	rm -rf build/pictures
 	$(BIN)/syncret demo --out build/pictures/demo
+	$(BIN)/python docs/drawings.py
 	$(BIN)/python docs/pictures.py report build/pictures/demo
 	$(BIN)/python docs/pictures.py console build/pictures/study
 

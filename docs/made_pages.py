@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the code: commands, keys, Python, statuses, metrics, modules, decisions.
+"""Pages of the site that are made from the code: commands, keys, Python, glossary and so on.
 
 ``PAGES`` has a function for each, which yields lines of Markdown.
 """
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
-from made_keys import keys  # MkDocs puts the folder of a hook on the path.
+from made_glossary import glossary  # MkDocs puts the folder of a hook on the path.
+from made_keys import keys
 from made_operations import metrics, statuses
 
 import syncret
@@ -125,5 +126,6 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "metrics.md": metrics,
     "modules.md": modules,
     "decisions.md": decisions,
+    "glossary.md": glossary,
 }
 """Pages by the name of their file."""
