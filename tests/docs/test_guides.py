@@ -26,7 +26,7 @@ from tests.docs.session import Session
 
 PAGES = sorted([*GUIDES, *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
 # Sessions that start so many processes that only `make test-slow` runs them; packages' own tests have such studies too.
-LONG = {"study", "hub", "silohub", "keys"}
+LONG = {"study", "hub", "silohub", "keys", "firstowner", "firstcoordinator", "firstoperator"}
 _TABLES = os.environ.get("SYNCRET_DATA_DIR")
 
 

@@ -18,6 +18,7 @@ from parties.cli.invitations import ensure_admitted, is_invitation, open_invitat
 from parties.cli.main import cli
 from parties.config import load_config
 from parties.foundation.errors import CertificateError, ConfigError, PartyError, StoreError
+from parties.foundation.exit_codes import Status
 from parties.identity.invitation import (
     MAX_BYTES,
     accept_invitation,
@@ -235,3 +236,16 @@ def test_invite_names_the_owner_in_the_invitation_and_its_file(
         made = CliRunner().invoke(cli, ["study", "invite", str(study), *options])
         assert made.exit_code == 0, made.output
         assert load_invitation(tmp_path / name).owner == owner
+
+
+def test_a_check_before_the_admission_says_how_to_ask_for_it(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.invitation").write_text(make_invitation(study).text())
+    Path("table.csv").write_text("a\n1\n")
+    told = "syncret certs request NAME --to small.invitation"
+    for config, said in (("small.invitation", True), ("small/small.toml", False)):
+        asked = CliRunner().invoke(cli, ["join", config, "--data", "table.csv", "--check"])
+        assert asked.exit_code == Status.CERTIFICATE, asked.output
+        assert (told in asked.output) == said, asked.output
