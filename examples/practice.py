@@ -29,7 +29,7 @@ _HERE = Path.cwd()
 _PRACTICE = _HERE / "practice"
 _GO = _PRACTICE / "go"
 _ROWS = 1000
-_PAUSE_S = 1.0
+_PAUSE_S = 2.0
 
 
 def main(role: str) -> None:
@@ -96,6 +96,7 @@ def _operator(practice: "Practice") -> None:
         shutil.copy(file, _HERE)
     say("you have beta.server and gamma.server; the practice is ready")
     yours = wait(lambda: next(_HERE.glob("alpha.server"), None))
+    say("beta and gamma have alpha.server, and hear its words from you")
     practice.serve(others, [yours, *files])
     practice.propose("beta")
     practice.approve(others)
@@ -154,7 +155,7 @@ class Practice:
                 say(f"the coordinator hears of {request['name']}, and admits: {request['words']}")
 
     def words_of_request(self, who: str) -> str:
-        """The words that a data owner's own command shows."""
+        """The words of a data owner's request, which its own command shows, too."""
 
         def found() -> str | None:
             said = self.run("alpha", "study", "requests", NAME, "--dir", "alpha", "--json")
