@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ class Practice:
             self.run(name, "serve", "join", *map(str, files), "--dir", name)
             self._start(name, _PRACTICE, "serve", "--dir", name)
         for name in names:
-            wait(lambda name=name: self._try(name, "study", "list", "--dir", name))
+            wait(partial(self._try, name, "study", "list", "--dir", name))
 
     def propose(self, server: str) -> None:
         """The coordinator proposes the study, once all three servers are there."""
@@ -136,7 +137,7 @@ class Practice:
     def approve(self, servers: Sequence[str]) -> None:
         """Operators read out the words of the study that is proposed, and approve it."""
         for name in servers:
-            study = wait(lambda name=name: self.studies(name, "proposed"))[0]
+            study = wait(partial(self.studies, name, "proposed"))[0]
             say(f"the operator of {name} reads the study's words: {study['words']}")
             self.run(name, "study", "approve", study["digest"], "--dir", name)
 
