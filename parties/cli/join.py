@@ -28,7 +28,7 @@ from parties.cli.runtime import (
     run_supervised,
 )
 from parties.cli.submit import in_terminal, participate
-from parties.foundation.errors import ResultMissing
+from parties.foundation.errors import CertificateError, ResultMissing
 from parties.identity.invitation import accept_invitation
 from parties.local.processes import Supervision
 from parties.methods.registry import DISTAIM, method_of, served_method, served_methods
@@ -165,7 +165,19 @@ def join(
         return
     if name is not None:
         raise click.UsageError("--name is for an invitation, without --check and its like")
-    _join(owner(), yes=yes, only=only, as_json=as_json, given=given)
+    _join(_admitted(study, owner), yes=yes, only=only, as_json=as_json, given=given)
+
+
+def _admitted(study: str, owner: Callable[[], DataOwner]) -> DataOwner:
+    """Returns the owner. Raises CertificateError, by an invitation with the command that asks to be admitted."""
+    try:
+        return owner()
+    except CertificateError as error:
+        if not is_invitation(study):
+            raise
+        raise CertificateError(
+            f"{error}. If you have not asked to be admitted yet: syncret certs request NAME --to {study}"
+        ) from error
 
 
 def _join(

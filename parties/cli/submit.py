@@ -130,7 +130,7 @@ def _left(cost: BudgetQuote) -> str:
     spent = f"population {cost.dataset}: rho {cost.spent:.4g} of {cost.limit:.4g} is spent"
     if not cost.covered:
         return f"{spent}; {cost.left:.4g} is left, which DOES NOT COVER this release: see syncret budget"
-    return f"{spent}; {cost.left:.4g} is left before, {max(0.0, cost.left - cost.rho):.4g} after this release"
+    return f"{spent}; {cost.left:.4g} is left, and {max(0.0, cost.left - cost.rho):.4g} after this release"
 
 
 def _cut(value: str) -> str:

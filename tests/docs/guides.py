@@ -13,8 +13,9 @@ OPTIONS are: in the background [until 'TEXT'] is printed; slow; needs TABLE, of 
 
 Blocks of a session run in the order of their steps, whatever page they are on, each in the folder of its place. At
 several places the block is the same with the first place's name replaced, unless it is to be as it is.
-ALPHA.example.org:PORT is a port of this machine, /var/lib/syncret a folder of the place's own, TWELVE WORDS those of
-the study that is there, or after `serve rotate NAME` those of the key that NAME announces, or of the file's.
+ALPHA.example.org:PORT and 127.0.0.1:PORT are free ports of this machine, /var/lib/syncret is a folder of the place's
+own, TWELVE WORDS are those of the study that is there, or after `serve rotate NAME` those of the key that NAME
+announces, or of the file's.
 """
 
 import re

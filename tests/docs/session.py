@@ -17,11 +17,12 @@ from parties.service.identity import ServerFile
 from tests.docs.guides import AS_IT_IS, ROOT, Block
 
 LIMIT_S = 300
-_HOST = re.compile(r"\b(\w+)\.example\.org:(\d+)")
+_HOST = re.compile(r"\b(?:\w+\.example\.org|127\.0\.0\.1):\d+")
 _PORTS = 12
 _WORDS = "TWELVE WORDS"
 _ROTATE = re.compile(rf"serve rotate (?P<name>\w+) '{_WORDS}'(?: --file (?P<file>\S+))?")
 _STATE = "/var/lib/syncret"
+_STUDIES = ("*/study/*.toml", "*/practice/study/*.toml")
 
 
 class Session:
@@ -83,7 +84,7 @@ class Session:
 
         code = _ROTATE.sub(self._key_words, code)
         if _WORDS in code:
-            study = next(self._folder.glob("*/study/*.toml"))
+            study = next(p for where in _STUDIES for p in self._folder.glob(where))
             code = code.replace(_WORDS, fingerprint_words(load_config(study).digest()))
         return _HOST.sub(port, code).replace(_STATE, "service")
 

@@ -26,7 +26,7 @@ from tests.docs.session import Session
 
 PAGES = sorted([*GUIDES, *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
 # Sessions that start so many processes that only `make test-slow` runs them; packages' own tests have such studies too.
-LONG = {"study", "hub", "silohub", "keys"}
+LONG = {"study", "hub", "silohub", "keys", "firstowner", "firstcoordinator", "firstoperator"}
 _TABLES = os.environ.get("SYNCRET_DATA_DIR")
 
 
@@ -71,8 +71,9 @@ def test_guides_long_commands_run(name: str, tmp_path: Path) -> None:
 def test_guides_show_commands_that_there_are(line: str) -> None:
     """Also those that are not run."""
     arguments = shlex.split(line, comments=True)[1:]
-    if ">" in arguments:
-        arguments = arguments[: arguments.index(">")]
+    for sign in (">", "||"):
+        if sign in arguments:
+            arguments = arguments[: arguments.index(sign)]
     command: click.Command = cli
     while has_command(command, arguments):
         assert isinstance(command, click.Group)

@@ -235,3 +235,16 @@ def test_invite_names_the_owner_in_the_invitation_and_its_file(
         made = CliRunner().invoke(cli, ["study", "invite", str(study), *options])
         assert made.exit_code == 0, made.output
         assert load_invitation(tmp_path / name).owner == owner
+
+
+def test_a_check_before_the_admission_says_how_to_ask_for_it(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.invitation").write_text(make_invitation(study).text())
+    Path("table.csv").write_text("a\n1\n")
+    told = "syncret certs request NAME --to small.invitation"
+    for config, said in (("small.invitation", True), ("small/small.toml", False)):
+        asked = CliRunner().invoke(cli, ["join", config, "--data", "table.csv", "--check"])
+        assert isinstance(asked.exception, CertificateError), asked.output
+        assert (told in str(asked.exception)) == said
