@@ -185,7 +185,7 @@ def glossary() -> Iterator[str]:
     """Yields every word of the glossary, as a heading to link to, with its meaning."""
     yield (
         "# Glossary\n\nWords that reports, guides and READMEs use in a meaning of their own. The "
-        "words of a [report](analyst.md#read-the-report-first) are explained as at its end. [How "
+        "words of a [report](analyst.md#read-the-report) are explained as at its end. [How "
         "it works](how.md) shows most of the others in pictures, and [The "
         "mathematics](mathematics.md) derives the numbers."
     )

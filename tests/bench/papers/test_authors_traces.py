@@ -1,4 +1,4 @@
-"""What the FLAIM authors' public code computes from the same input, number by number.
+"""Traces of the FLAIM authors' public code: numbers that it computes from the same input.
 
 The numbers were printed by their code (revision 3e698da of its repository, counts in 64 bits) on the small input that
 stands beside them; nothing here is drawn.
