@@ -66,9 +66,12 @@ above (+) or below the paper's. `ours`: our estimator and our methods. `as their
 has another fit (`--estimator authors`: 50 iterations a round and 500 at the end, their line search, and the likelihood
 of DistAIM and AIM before the last fit); random has one query for all clients of a round, and naivebayes measures once.
 FLAIM draws clients anew for each first one-way marginal, DistAIM once for all of them: the authors' configurations
-leave `init_method` empty. What their code computes is pinned number by number (`tests/bench/papers/
-test_authors_traces.py`). Both columns of random have models of 8 MB at most. NLL is raw, without a
-mixture with the uniform distribution, as the paper's, where it does not say `smoothed`: older records did not keep it.
+leave `init_method` empty. Fit, noise and a client's scores are pinned by numbers that their code printed. Two settings
+of private are not theirs: its reference for tau is a mean by weight of all one-way sums, theirs a plain one without the
+first; and later sums are taken in rounds 2 to T, theirs in rounds 1 to T - 1
+([record 323](../../docs/decisions/0323-the-authors-line-search.md)). Counts have 64 bits, theirs 16. Both columns of
+random have models of 8 MB at most. NLL is raw, without a mixture with the uniform distribution, as the paper's, where
+it does not say `smoothed`: older records did not keep it.
 """
 _RANKS_NEAR = 0.25
 """Largest distance of two mean ranks of five methods that agree."""

@@ -118,8 +118,9 @@ REASONS: Sequence[Reason] = (
     Reason(
         "FLAIM's likelihood as theirs: a few rows",
         lambda cell: cell.measure == "NLL" and _in(cell, "12", *_FLAIM),
-        "The fit, the scores and the noise are the authors' number by number. Likelihoods of a few rows that a "
-        "measurement calls impossible vary by factors from run to run, and with the rows that are held out.",
+        "The fit and the noise are the authors' number by number, and so are a client's scores for the same tau. "
+        "Likelihoods of a few rows that a measurement calls impossible vary by factors from run to run, and with the "
+        "rows that are held out.",
     ),
     Reason(
         "DistAIM as theirs hangs on who comes",

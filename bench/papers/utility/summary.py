@@ -27,7 +27,7 @@ there). `within spread`: further apart, but by no more than chance does to means
 {PAPERS_RUNS} of the paper's, which prints no deviations, if they scatter as ours do (Student's t, 95 %): no statement.
 `one run`: further apart, by a single run. `better or lower` and `worse or higher`: further apart than that; Tables 3
 to 7 have figures that are only lower or higher. A cell is one figure of the paper by one of our ways: `ours`, or
-`as theirs`, as in the authors' public code.
+`as theirs`, as in the authors' public code but for what is named under the tables.
 """
 _HEADS = {Kind.BETTER: "better or lower", Kind.WORSE: "worse or higher"}
 _BEYOND = (
