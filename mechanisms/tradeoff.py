@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from mechanisms.accounting import delta_from_rho
@@ -22,8 +23,22 @@ from mechanisms.gaussian_privacy import gaussian_delta
 
 __all__ = ["Profile", "found_at_most", "gaussian_profile", "stated_profile", "zcdp_profile"]
 
-Profile: TypeAlias = Callable[[float], float]
-"""Function from an epsilon of at least 0 to a delta with which a mechanism is (epsilon, delta)-private."""
+_Curve: TypeAlias = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Privacy profile of a mechanism.
+
+    ``delta`` is a function from an epsilon of at least 0 to a delta with which the mechanism is (epsilon,
+    delta)-private. ``nearly`` is about the same function in floats: a search uses it, no bound does.
+    """
+
+    delta: _Curve
+    nearly: _Curve
+
+
+_ROOT_2 = math.sqrt(2)
 _SMALLEST, _LARGEST = 1 / 64, 64.0
 _NEGLIGIBLE = 1e-12
 """A delta; an epsilon beyond one with this delta makes no bound that is lower by more."""
@@ -34,17 +49,34 @@ _SLACK = 1e-12
 
 def gaussian_profile(cost: float) -> Profile:
     """Returns the exact profile of Gaussian noise of this cost in the currency of ``gaussian_privacy``."""
-    return lambda epsilon: gaussian_delta(cost, epsilon)
+    mu = math.sqrt(2 * cost)
+
+    def nearly(epsilon: float) -> float:
+        if mu == 0:
+            return 0.0
+        above, below = (epsilon / mu + sign * mu / 2 for sign in (-1, 1))
+        tails = math.erfc(above / _ROOT_2) - math.exp(epsilon) * math.erfc(below / _ROOT_2)
+        return max(0.0, tails / 2)
+
+    return Profile(lambda epsilon: gaussian_delta(cost, epsilon), nearly)
 
 
 def zcdp_profile(rho: float) -> Profile:
     """Returns a profile that every mechanism with ``rho``-zCDP has."""
-    return lambda epsilon: delta_from_rho(rho, epsilon) if epsilon > 0 else 1.0
+
+    def delta(epsilon: float) -> float:
+        return delta_from_rho(rho, epsilon) if epsilon > 0 else 1.0
+
+    return Profile(delta, delta)
 
 
 def stated_profile(epsilon: float, delta: float) -> Profile:
     """Returns the profile of a mechanism of which no more is known than that it is (epsilon, delta)-private."""
-    return lambda tried: delta if tried >= epsilon else 1.0
+
+    def of(tried: float) -> float:
+        return delta if tried >= epsilon else 1.0
+
+    return Profile(of, of)
 
 
 def found_at_most(
@@ -60,9 +92,8 @@ def found_at_most(
         )
     suspected = min(1.0, false_positives + distance)
 
-    @cache
-    def bound(epsilon: float) -> float:
-        delta = profile(epsilon)
+    def bound(curve: _Curve, epsilon: float) -> float:
+        delta = curve(epsilon)
         if delta >= 1:
             return 1.0
         rising = delta + math.exp(epsilon) * suspected
@@ -71,13 +102,13 @@ def found_at_most(
 
     tried = [0.0] if stated is None else [0.0, stated]
     low, high = 0.0, _SMALLEST
-    while high < _LARGEST and profile(high) > _NEGLIGIBLE:
+    while high < _LARGEST and profile.nearly(high) > _NEGLIGIBLE:
         high *= 2
     for _ in range(_ZOOMS):
         step = (high - low) / _STEPS
         grid = [low + step * number for number in range(_STEPS + 1)]
-        best = min(grid, key=bound)
+        best = min(grid, key=partial(bound, profile.nearly))
         tried.append(best)
         low, high = max(0.0, best - step), best + step
-    found = min(map(bound, tried)) + distance
+    found = min(bound(profile.delta, epsilon) for epsilon in tried) + distance
     return min(1.0, max(false_positives, found * (1 + _SLACK) + _SLACK))

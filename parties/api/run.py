@@ -15,6 +15,7 @@ import logging
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -61,7 +62,7 @@ from parties.report.evaluation import Evaluation, evaluate_run
 from parties.report.knowledge import condition_share, run_knowledge
 from parties.report.model import RunReport
 from parties.session.model_files import MOST_ROWS, SampleOptions, conditional_sample, load_model
-from parties.session.owner import Table, table_name
+from parties.session.owner import Table, held, table_name
 from parties.session.result_digests import TABLE_FILE
 from parties.storage.files import disk_errors
 from parties.storage.populations import owners_word
@@ -100,7 +101,7 @@ def prepare(
         raise ValueError(f"method = {method!r}; expected one of {', '.join((*METHODS, FLAIM))}")
     if partition not in PARTITIONS:
         raise ValueError(f"partition = {partition!r}; expected one of {', '.join(PARTITIONS)}")
-    dataset = table_name(table)
+    dataset, table = table_name(table), held(table)
     if method == FLAIM:
         config = config.override(FLAIM_TRIAL_OVERRIDES)
         request = flaim_request(
@@ -570,7 +571,7 @@ def synthesize(
         temporary = None if own_folder else tempfile.mkdtemp(prefix="syncret-run-")
         if temporary is not None:
             undone.callback(shutil.rmtree, temporary, ignore_errors=True)
-        read = tables_of(table, ignore_extra=ignore_extra)
+        started, read = time.perf_counter(), tables_of(table, ignore_extra=ignore_extra)
         trial, folder, work = prepare(
             read,
             loaded,
@@ -581,9 +582,10 @@ def synthesize(
             label=label,
             seed=seed_of(seed, random_state, default=1),
         )
+        read_s = time.perf_counter() - started
 
         async def run() -> None:
-            finish_trial(trial, folder, await work(progress_to(progress)))
+            finish_trial(trial, folder, await work(progress_to(progress)), read_s=read_s)
 
         run_anywhere(run)
         found = Run(folder.path, load_model(folder.path), types=types_of(table))

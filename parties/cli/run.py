@@ -4,6 +4,7 @@
 """
 
 import json
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -54,7 +55,7 @@ from parties.local.recorded_tables import record_tables
 from parties.local.request import DISTAIM, METHODS, TrialRequest
 from parties.methods.keyed_study import FLAIM, is_keyed_config
 from parties.report.model import excluded_text
-from parties.session.owner import Table, table_name
+from parties.session.owner import Table, held, table_name
 from parties.storage.files import atomic_replacement
 from protocols.noise_kinds import NOISES
 
@@ -417,9 +418,12 @@ def run_whole_trial(
     if distaim and children is None:
         children = start_held_children(RunFolder(run_folder))
     try:
-        trial = trial_from_tables(table, config, request)
+        started, read = time.perf_counter(), held(table)
+        trial = trial_from_tables(read, config, request)
         folder = open_method_folder(trial, run_folder)
-        record_tables(folder.path, trial.config, table)
+        record_tables(folder.path, trial.config, read)
+        del read
+        read_s = time.perf_counter() - started
         method = partial(run_method, trial, folder, children=children)
         report = run_trial_in_folder(
             trial,
@@ -427,6 +431,7 @@ def run_whole_trial(
             method,
             rounds=config.run.rounds,
             goes_on=distaim,
+            read_s=read_s,
             again_in=again_in,
         )
     finally:

@@ -1,5 +1,6 @@
 """Runs of methods with one server on this machine, for the command `run`."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from parties.local.methods import trial_from_tables
 from parties.local.partition import PARTITIONS
 from parties.local.recorded_tables import record_tables
 from parties.methods.flaim.settings import PAIRS, settings_of
-from parties.session.owner import Table, table_name
+from parties.session.owner import Table, held, table_name
 
 
 class FederationRequest(NamedTuple):
@@ -80,15 +81,24 @@ def run_whole_flaim(
         seed=seed,
         simulate=simulate,
     )
-    trial = trial_from_tables(table, config, asked)
+    started, read = time.perf_counter(), held(table)
+    trial = trial_from_tables(read, config, asked)
     folder = open_flaim_folder(trial, out, simulate=simulate)
-    record_tables(folder.path, trial.config, table)
+    record_tables(folder.path, trial.config, read)
+    del read
+    read_s = time.perf_counter() - started
     settings = settings_of(trial.config)
     method = partial(run_flaim, trial, folder, simulate=simulate, processes=given["processes"])
     rounds = last_round(settings, settings.schedule(len(settings.common(trial.workload))))
     goes_on = not (simulate or settings.annealed)
     report = run_trial_in_folder(
-        trial, folder, method, rounds=rounds, goes_on=goes_on, again_in=again_in
+        trial,
+        folder,
+        method,
+        rounds=rounds,
+        goes_on=goes_on,
+        read_s=read_s,
+        again_in=again_in,
     )
     return folder, report
 
@@ -97,9 +107,11 @@ def _run_silos(request: FederationRequest) -> None:
     given = request.given
     config = _silos_config(request.method, request.config, request.values)
     split = SiloSplit(given["clients"], given["beta"], given["label"], given["by"], request.seed)
-    trial = load_silos_trial(config, request.table, split)
+    table = request.table.held()
+    trial = load_silos_trial(config, table, split)
     folder = open_silos_folder(trial, request.out)
-    record_tables(folder.path, trial.config, request.table)
+    record_tables(folder.path, trial.config, table)
+    del table
     report = run_in_folder(
         folder,
         partial(run_silos_trial, trial, folder, processes=given["processes"]),

@@ -59,16 +59,18 @@ def run_trial_in_folder(
     *,
     rounds: int,
     goes_on: bool,
+    read_s: float,
     again_in: Path | None = None,
 ) -> Mapping[str, Any]:
     """Runs ``method``, which has at most ``rounds`` rounds, writes the report and tidies up; returns report.json.
 
-    ``goes_on``: the method keeps finished rounds, and the same command on the same folder continues; ``again_in`` is
-    the folder that the command was given, if the run's folder is within it.
+    ``read_s`` are the seconds in which the table was read. ``goes_on``: the method keeps finished rounds, and the same
+    command on the same folder continues; ``again_in`` is the folder that the command was given, if the run's folder is
+    within it.
     """
 
     async def work(progress: Progress) -> Mapping[str, Any]:
-        return finish_trial(trial, folder, await method(progress))
+        return finish_trial(trial, folder, await method(progress), read_s=read_s)
 
     then = "goes on after the last finished round" if goes_on else "begins anew"
     return run_in_folder(
@@ -147,6 +149,6 @@ def verdict_lines(report: Mapping[str, object]) -> list[tuple[str, str]]:
 def time_line(report: Mapping[str, object], phases: Sequence[str]) -> tuple[str, str]:
     """Returns the seconds in all and in the timed ``phases``; what is left of them as "other"."""
     times = section(report, "time")
-    named = [*phases, "write", "other"]
+    named = ["read", *phases, "write", "other", "report"]
     shown = [f"{name} {times[f'{name}_s']:.1f} s" for name in named if f"{name}_s" in times]
     return "time", f"{times['total_s']:.1f} s: {', '.join(shown)}"

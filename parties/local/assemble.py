@@ -5,6 +5,7 @@ real table.
 """
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from parties.report.model import RunReport, Utility
 from parties.report.quality import QUALITY, read_quality, with_truth
 from parties.report.shuffling import shuffling_with_truth
 from parties.report.verdict import verdict
-from parties.report.writing import write_report
+from parties.report.writing import drawn_page, write_report_files
 from parties.storage.files import disk_errors
 
 RESULT_FILES = ("model", "synthetic.csv")
@@ -72,8 +73,15 @@ def collect(folder: RunFolder, files: Sequence[str] = RESULT_FILES) -> None:
                 shutil.copyfile(source, target)
 
 
-def finish_trial(trial: Trial, folder: RunFolder, report: RunReport) -> Mapping[str, object]:
-    """Adds the trial's own measurements, writes the report, removes all secrets. Raises StoreError."""
+def finish_trial(
+    trial: Trial, folder: RunFolder, report: RunReport, *, read_s: float = 0.0
+) -> Mapping[str, object]:
+    """Adds the trial's own measurements, writes the report, removes all secrets; returns report.json.
+
+    ``read_s`` are the seconds in which the table was read and checked. They are added to the report's, as are those
+    of this function; the page lacks the latter, since it is drawn in them. Raises StoreError.
+    """
+    started = time.perf_counter()
     model = Model.load(folder.path / "model")
     if trial.config.domain != model.domain:
         trial = trial.on(model.domain)
@@ -81,12 +89,22 @@ def finish_trial(trial: Trial, folder: RunFolder, report: RunReport) -> Mapping[
     measured = utility(trial, synthetic.codes, model)
     columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
     quality = _quality(trial, folder, synthetic)
-    document = replace(report, utility=measured, columns=columns, quality=quality).to_dict()
+    seconds = _with_phase(report.time_s, "read", read_s)
+    report = replace(report, utility=measured, columns=columns, quality=quality, time_s=seconds)
+    document = report.to_dict()
     shown = report_figures(document, trial.workload, synthetic.codes, real=trial.codes)
-    write_report(folder.path, document, pictures=shown)
+    page = drawn_page(document, shown)
+    seconds = _with_phase(seconds, "report", time.perf_counter() - started)
+    document = replace(report, time_s=seconds).to_dict()
+    write_report_files(folder.path, document, page)
     folder.finish(trial.fingerprint)
     tidy(folder)
     return document
+
+
+def _with_phase(time_s: Mapping[str, float], phase: str, seconds: float) -> dict[str, float]:
+    """Returns seconds by phase with those of one more, which their total has too."""
+    return {**time_s, "total": time_s["total"] + seconds, phase: seconds}
 
 
 def _quality(

@@ -27,12 +27,22 @@ def write_report(
     `report` is the result of `RunReport.to_dict`. Raises ValueError for a report with a key missing or a number that
     JSON does not have, StoreError if the folder cannot be written.
     """
+    return write_report_files(run_dir, report, drawn_page(report, pictures))
+
+
+def drawn_page(report: Mapping[str, object], pictures: ReportFigures) -> str:
+    """Returns the content of `report.html`. Raises ValueError for a report with a key missing."""
     # The import of the drawing takes a second, and the rest of the command does not need it.
     from parties.report.html import render_html
 
     check_report(report)
+    return render_html(report, pictures)
+
+
+def write_report_files(run_dir: Path, report: Mapping[str, object], page: str) -> tuple[Path, Path]:
+    """Writes a report and its page; see ``write_report``."""
+    check_report(report)
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    page = render_html(report, pictures)
     paths = run_dir / "report.json", run_dir / "report.html"
     for path, content in zip(paths, (text, page), strict=True):
         write_atomic(path, content)

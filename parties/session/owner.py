@@ -115,6 +115,14 @@ class Table:
     read: TextTable | None = None
     say: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
+    def held(self) -> Self:
+        """Returns this table in memory, its notes said. Raises DataError if it cannot be read."""
+        if self.read is not None:
+            return self
+        table = self.as_written()
+        self._note(*table.notes)
+        return replace(self, read=table)
+
     def as_written(self) -> TextTable:
         """Returns the rows with all columns, as they are written. Raises DataError if the table cannot be read."""
         return read_text(self.source) if self.read is None else self.read
@@ -164,6 +172,13 @@ class Table:
         domain, table = config.domain, self.text(config)
         codes = encode(domain, table, source=self.source.shown, ignore_extra=self.ignore_extra)
         return codes, summarise(domain, table.columns.__getitem__)
+
+
+def held(table: Table | Mapping[str, Table]) -> Table | Mapping[str, Table]:
+    """Returns ``Table.held`` of a table, or of several tables by name."""
+    if isinstance(table, Table):
+        return table.held()
+    return {name: each.held() for name, each in table.items()}
 
 
 def table_name(table: Table | Mapping[str, Table]) -> str:

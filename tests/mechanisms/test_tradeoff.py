@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mechanisms.accounting import rho_from_epsilon_delta
 from mechanisms.gaussian_privacy import gaussian_budget
 from mechanisms.tradeoff import (
+    Profile,
     found_at_most,
     gaussian_profile,
     stated_profile,
@@ -41,6 +42,24 @@ def test_found_at_most_is_the_neyman_pearson_test_of_a_gaussian(
     exact = of_gaussian(cost, false_positives)
     found = found_at_most(gaussian_profile(cost), false_positives)
     assert exact - 1e-13 <= found <= exact + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(1e-6, 60.0), st.sampled_from(SHARES))
+def test_a_search_in_floats_finds_what_one_by_the_exact_profile_finds(
+    cost: float, false_positives: float
+) -> None:
+    profile = gaussian_profile(cost)
+    slow = Profile(profile.delta, profile.delta)
+    found = found_at_most(profile, false_positives)
+    assert found == pytest.approx(found_at_most(slow, false_positives), abs=1e-9)
+
+
+def test_a_search_that_looks_elsewhere_is_looser_and_never_too_low() -> None:
+    """The control: a bound is never that of the nearby function, whatever it says."""
+    astray = Profile(gaussian_profile(0.5).delta, gaussian_profile(1e-4).delta)
+    found = found_at_most(astray, 0.01)
+    assert found > of_gaussian(0.5, 0.01) + 1e-3
 
 
 def test_found_at_most_has_the_published_values() -> None:

@@ -1,6 +1,7 @@
 """The run folder of a trial: what a failure leaves in it, and that the same request takes it up."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,12 @@ async def test_central_aim_measures_private_bins_and_its_report_is_of_them(tmp_p
     assert [entry.round for entry in report.privacy.ledger[:3]] == [0, 0, 0]
     assert sum(entry.rho for entry in report.privacy.ledger) <= report.privacy.rho_total
     assert [opened.count for opened in report.opened if opened.round == 0] == [10, 2, 3]
-    document = finish_trial(trial, folder, report)
+    document = finish_trial(trial, folder, report, read_s=2.0)
+    assert json.loads((folder.path / "report.json").read_text()) == document
+    seconds = dict(document["time"])  # type: ignore[call-overload]
+    total = seconds.pop("total_s")
+    assert {"read_s", "estimate_s", "report_s", "other_s"} <= seconds.keys()
+    assert seconds["read_s"] == 2.0 < total == pytest.approx(sum(seconds.values()))
     model = Model.load(folder.path / "model")
     assert model.domain.shape == (2, 3, 4)
     assert document["utility"]["workload_error"] < 2  # type: ignore[index]
