@@ -119,63 +119,98 @@ def copies(jobs: int) -> Iterator["Queue[Path]"]:
 
 
 def tried(mutant: Mutant, free: "Queue[Path]", limit: int) -> dict[str, object]:
-    """Returns the outcome of a mutant: killed, survived, slow (as good as killed) or without tests."""
+    """Returns the outcome of a mutant: killed, survived, slow (as good as killed) or without tests.
+
+    A test that fails kills it if it fails once more with the fault, and passes without it.
+    """
     copy, outcome, used = free.get(), "no tests", list[str]()
     try:
         for chosen in files_of_tests(Path(mutant.file)):
-            alone = without_fault(tuple(chosen), limit)
-            if alone != 0:
-                said = "tests take too long" if alone is None else "tests fail without it"
-                return {"outcome": said, "tests": list(map(str, chosen))}
             if not chosen:
                 continue
             used += map(str, chosen)
-            outcome = _outcome(mutant, copy, chosen, limit)
-            if outcome in ("killed", "slow"):
+            outcome = _outcome(mutant, copy, tuple(map(str, chosen)), limit)
+            if outcome not in ("survived", "no tests"):
                 break
     finally:
         free.put(copy)
     return {"outcome": outcome, "tests": used}
 
 
-def _outcome(mutant: Mutant, copy: Path, chosen: Sequence[Path], limit: int) -> str:
-    path = copy / mutant.file
+def _outcome(mutant: Mutant, copy: Path, chosen: tuple[str, ...], limit: int) -> str:
+    with _fault_in(copy / mutant.file, mutant.fault):
+        ended = run_tests(copy, chosen, limit)
+        failed = ended.failed or chosen
+        again = run_tests(copy, failed, limit) if ended.is_failure else ended
+    if ended.is_failure:
+        alone = without_fault(failed, limit)
+        if not again.is_failure or alone.status != SURVIVED:
+            return "tests fail without it"
+        return "killed"
+    if ended.status is None:
+        return "tests take too long" if without_fault(chosen, limit).status is None else "slow"
+    return "survived" if ended.status == SURVIVED else "no tests"
+
+
+@contextmanager
+def _fault_in(path: Path, fault: Fault) -> Iterator[None]:
+    """Puts a fault into a file of a copy for a while."""
     source, stat = path.read_bytes(), path.stat()
     try:
-        path.write_bytes(mutant.fault.apply(source))
-        status = run_tests(copy, chosen, limit)
+        path.write_bytes(fault.apply(source))
+        yield
     finally:
         path.write_bytes(source)
         # Numba's cache of compiled loops goes by the time.
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    return {SURVIVED: "survived", None: "slow", NO_TESTS: "no tests"}.get(status, "killed")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a run of tests: pytest's exit status, None where the time was over, and the tests that failed."""
+
+    status: int | None
+    failed: tuple[str, ...] = ()
+
+    @property
+    def is_failure(self) -> bool:
+        """True if a test failed, or could not be run."""
+        return self.status not in (SURVIVED, NO_TESTS, None)
 
 
 @cache
-def without_fault(chosen: tuple[Path, ...], limit: int) -> int | None:
-    """Returns the exit status of the tests as the tree is; None where the time was over."""
-    return run_tests(ROOT, chosen, limit) if chosen else 0
+def without_fault(chosen: tuple[str, ...], limit: int) -> Ended:
+    """Returns the end of tests as the tree is."""
+    return run_tests(ROOT, chosen, limit)
 
 
-def run_tests(copy: Path, chosen: Sequence[Path], limit: int) -> int | None:
-    """Returns pytest's exit status in a copy of the tree; None where the time was over."""
-    arguments = ["-x", "-q", "-p", "no:cacheprovider", "--timeout", "60", *map(str, chosen)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "pytest", *arguments],
-        cwd=copy,
-        env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            return process.wait(limit)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            # Servers that a test has started, too.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+def run_tests(copy: Path, chosen: Sequence[str], limit: int) -> Ended:
+    """Runs tests, by file or by name, in a copy of the tree until the first failure."""
+    with tempfile.TemporaryDirectory(prefix="mutants-cache-") as folder:
+        asked = ["-x", "-q", "-o", f"cache_dir={folder}", "--timeout", "60", *chosen]
+        with subprocess.Popen(
+            [sys.executable, "-m", "pytest", *asked],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                status: int | None = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                # Servers that a test has started, too.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return Ended(status, _failed(Path(folder)))
+
+
+def _failed(cache_folder: Path) -> tuple[str, ...]:
+    """Returns the tests that failed, as pytest's own cache names them."""
+    path = cache_folder / "v" / "cache" / "lastfailed"
+    return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else ()
 
 
 def summarize(lines: list[dict[str, str]]) -> None:

@@ -3,8 +3,12 @@
 import ast
 import textwrap
 from pathlib import Path
+from queue import Queue
 
-from tests.mutants.__main__ import PACKAGES, drawn, run_tests
+import pytest
+
+from tests.mutants import __main__ as runner
+from tests.mutants.__main__ import PACKAGES, Ended, drawn, run_tests
 from tests.mutants.choice import files_of_tests
 from tests.mutants.faults import compiles, faults
 from tests.test_imports import ROOT
@@ -74,7 +78,41 @@ def test_outcome_is_that_of_the_tests(tmp_path: Path) -> None:
     source = (tmp_path / "counted.py").read_bytes()
     for fault in faults(source):
         (tmp_path / "counted.py").write_bytes(fault.apply(source))
-        statuses[fault.kind] = run_tests(tmp_path, [Path("test_counted.py")], 60)
+        statuses[fault.kind] = run_tests(tmp_path, ["test_counted.py"], 60)
     # 2 + 2 is 2 * 2: the test is too weak for that, and the command says so.
-    assert statuses == {"operator": 0, "number": 1}
-    assert run_tests(tmp_path, [Path("test_endless.py")], 3) is None
+    assert statuses == {"operator": Ended(0), "number": Ended(1, ("test_counted.py::test_it",))}
+    assert [ended.is_failure for ended in statuses.values()] == [False, True]
+    assert run_tests(tmp_path, ["test_endless.py"], 3) == Ended(None)
+
+
+def test_a_mutant_is_killed_by_a_test_that_passes_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One copy of a tree of one module; a test that fails anyhow kills nothing."""
+    tree, copy = tmp_path / "tree", tmp_path / "copy"
+    tests = {
+        "strong": "def test_it():\n    assert doubled(3) == 6\n",
+        "weak": "def test_it():\n    assert doubled(2) == 4\n",
+        "broken": "def test_it():\n    assert doubled(2) == 5\n",
+    }
+    for folder in (tree, copy):
+        folder.mkdir()
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "counted.py").write_text("def doubled(rows):\n    return rows * 2\n")
+        for name, text in tests.items():
+            (folder / f"test_{name}.py").write_text("from counted import doubled\n\n" + text)
+    monkeypatch.setattr(runner, "ROOT", tree)
+    (fault,) = (f for f in faults((tree / "counted.py").read_bytes()) if f.kind == "operator")
+    for name, outcome in (
+        ("strong", "killed"),
+        ("weak", "survived"),
+        ("broken", "tests fail without it"),
+    ):
+        nearest = [Path(f"test_{name}.py")], list[Path]()
+        monkeypatch.setattr(runner, "files_of_tests", lambda path, found=nearest: found)
+        free: Queue[Path] = Queue()
+        free.put(copy)
+        found = runner.tried(runner.Mutant("counted.py", fault), free, 60)
+        assert found == {"outcome": outcome, "tests": [f"test_{name}.py"]}
+        assert free.get() == copy
+        assert (copy / "counted.py").read_text() == (tree / "counted.py").read_text()
