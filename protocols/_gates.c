@@ -1,4 +1,5 @@
-/* The loops of proofs of ANDs over all gates: what `kernels` has for any processor, for those with AVX2 and FMA.
+/* The loops of proofs of ANDs over all gates: what `kernels` has for any processor, for those with AVX2 and FMA, and two
+of them for those with AVX-512 that count bits by an instruction (VPOPCNTDQ).
 
 Gates are read where the protocol left them, part by part, and copied in tiles that stay in the cache: x, y and a last
 word, which has left's terms or right's masks. Blocks are the 64 bits of a word (`verify_bits`), and arithmetic is
@@ -44,17 +45,23 @@ typedef struct {
 #if defined(__x86_64__) && defined(__SIZEOF_INT128__)
 #include <immintrin.h>
 #define FAST __attribute__((target("avx2,fma,bmi,bmi2")))
+#define FASTEST __attribute__((target("avx512f,avx512bw,avx512vpopcntdq,avx2,fma,bmi,bmi2")))
 #define INLINE static inline __attribute__((always_inline))
 
 typedef unsigned __int128 Wide;
 typedef __m256i Vector;
 typedef __m256d Reals;
+typedef __m512i Vector8;
+typedef __m512d Reals8;
 
 static const uint64_t P = (UINT64_C(1) << 61) - 1;
 
-static int runs_here(void)
+static int runs_here(const char *variant)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    if (!strcmp(variant, "avx512"))
+        return avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vpopcntdq");
+    return avx2 && !strcmp(variant, "avx2");
 }
 
 FAST INLINE void add_words(uint64_t *to, const Loose *words, Py_ssize_t skip, Py_ssize_t count)
@@ -222,6 +229,100 @@ static void count_all(const Gates *left, const Gates *right, Py_ssize_t words, i
     add_counts(room, found);
 }
 
+/* The same with an instruction for population counts, of all words of a tile at a time. */
+
+#define LANES8 8
+
+typedef struct {
+    Vector8 planes[6][WORD][VECTORS];
+    Vector8 counts[WORD][WORD];
+    Tile tiles[2];
+} Counting8;
+
+FASTEST static void transpose8(Vector8 rows[WORD][VECTORS], int at)
+{
+    uint64_t mask = UINT64_C(0xFFFFFFFF);
+    for (int half = WORD / 2; half; half /= 2, mask ^= mask << half) {
+        const Vector8 kept = _mm512_set1_epi64((long long)mask);
+        const __m128i by = _mm_cvtsi32_si128(half);
+        for (int start = 0; start < WORD; start += 2 * half)
+            for (int i = start; i < start + half; i++) {
+                Vector8 *const upper = &rows[i][at], *const lower = &rows[i + half][at];
+                const Vector8 swap = _mm512_and_si512(_mm512_xor_si512(_mm512_srl_epi64(*upper, by), *lower), kept);
+                *lower = _mm512_xor_si512(*lower, swap);
+                *upper = _mm512_xor_si512(*upper, _mm512_sll_epi64(swap, by));
+            }
+    }
+}
+
+/* x ^ (y & z). */
+FASTEST INLINE Vector8 xor_and(Vector8 x, Vector8 y, Vector8 z)
+{
+    return _mm512_ternarylogic_epi64(x, y, z, 0x78);
+}
+
+FASTEST static void take8(Counting8 *room)
+{
+    for (int plane = 0; plane < 6; plane++) {
+        const Tile *const tile = &room->tiles[plane / 3];
+        const uint64_t *const rows[3] = {tile->x, tile->y, tile->last}, *const words = rows[plane % 3];
+        for (int vector = 0; vector < VECTORS; vector++) {
+            for (int row = 0; row < WORD; row++) {
+                const int at = (vector * WORD + row) * LANES8;
+                Vector8 found = _mm512_loadu_si512(words + at);
+                if (plane == 2)
+                    found = xor_and(found, _mm512_loadu_si512(tile->x + at), _mm512_loadu_si512(tile->y + at));
+                room->planes[plane][row][vector] = found;
+            }
+            transpose8(room->planes[plane], vector);
+        }
+    }
+}
+
+/* Adds the minuses of the tile's words. Two of left's bits at a time, so that right's are read half as often. */
+FASTEST static void count_tile(Counting8 *room)
+{
+    for (int i = 0; i < WORD; i += 2) {
+        Vector8 x[2][VECTORS], y[2][VECTORS], last[2][VECTORS];
+        for (int row = 0; row < 2; row++)
+            for (int vector = 0; vector < VECTORS; vector++) {
+                x[row][vector] = room->planes[0][i + row][vector];
+                y[row][vector] = room->planes[1][i + row][vector];
+                last[row][vector] = room->planes[2][i + row][vector];
+            }
+        for (int j = 0; j < WORD; j++) {
+            Vector8 found[2] = {room->counts[i][j], room->counts[i + 1][j]};
+            for (int vector = 0; vector < VECTORS; vector++) {
+                const Vector8 of_x = room->planes[3][j][vector], of_y = room->planes[4][j][vector];
+                const Vector8 of_last = room->planes[5][j][vector];
+                for (int row = 0; row < 2; row++) {
+                    const Vector8 rest = _mm512_xor_si512(last[row][vector], of_last);
+                    const Vector8 sign = xor_and(xor_and(rest, x[row][vector], of_y), y[row][vector], of_x);
+                    found[row] = _mm512_add_epi64(found[row], _mm512_popcnt_epi64(sign));
+                }
+            }
+            room->counts[i][j] = found[0];
+            room->counts[i + 1][j] = found[1];
+        }
+    }
+}
+
+FASTEST static void count_all8(const Gates *left, const Gates *right, Py_ssize_t words, int64_t *found, Counting8 *room)
+{
+    _Static_assert(TILED == WORD * LANES8 * VECTORS, "a tile is one group");
+    memset(room->counts, 0, sizeof room->counts);
+    Py_ssize_t from[2] = {0, 0};
+    for (Py_ssize_t start = 0; start < words; start += TILED) {
+        from[0] = copied(left, from[0], start, TILED, &room->tiles[0], 0);
+        from[1] = copied(right, from[1], start, TILED, &room->tiles[1], 0);
+        take8(room);
+        count_tile(room);
+    }
+    for (int i = 0; i < WORD; i++)
+        for (int j = 0; j < WORD; j++)
+            found[i * WORD + j] += _mm512_reduce_add_epi64(room->counts[i][j]);
+}
+
 /* Sums of signs. Kind k of left is h + k v, that of right g + q(k + w), with h and g the last bits (`sign_tables`). So
    right's kinds are those of left with x y more, and for k = (1, 1) with 1 more. */
 
@@ -333,6 +434,29 @@ FAST static void multiply(const double left[COLUMNS][ROWS], const double right[C
         }
 }
 
+FASTEST static void multiply8(const double left[COLUMNS][ROWS], const double right[COLUMNS][ROWS], Py_ssize_t count,
+                              double sums[ROWS][ROWS])
+{
+    enum { TOGETHER = 8 };
+    for (int i = 0; i < ROWS; i += TOGETHER) {
+        Reals8 found[TOGETHER][2];
+        for (int row = 0; row < TOGETHER; row++)
+            for (int half = 0; half < 2; half++)
+                found[row][half] = _mm512_loadu_pd(&sums[i + row][8 * half]);
+        for (Py_ssize_t column = 0; column < count; column++) {
+            const Reals8 first = _mm512_loadu_pd(&right[column][0]), second = _mm512_loadu_pd(&right[column][8]);
+            for (int row = 0; row < TOGETHER; row++) {
+                const Reals8 x = _mm512_set1_pd(left[column][i + row]);
+                found[row][0] = _mm512_fmadd_pd(x, first, found[row][0]);
+                found[row][1] = _mm512_fmadd_pd(x, second, found[row][1]);
+            }
+        }
+        for (int row = 0; row < TOGETHER; row++)
+            for (int half = 0; half < 2; half++)
+                _mm512_storeu_pd(&sums[i + row][8 * half], found[row][half]);
+    }
+}
+
 /* Adds the sums of products of digits to those modulo p, and begins anew. */
 static void add_sums(Multiplying *room, uint64_t *found)
 {
@@ -351,7 +475,7 @@ static void add_sums(Multiplying *room, uint64_t *found)
 }
 
 static void multiply_all(const Gates *left, const Gates *right, Py_ssize_t quarter, const uint64_t *left_tables,
-                         const uint64_t *right_tables, uint64_t *found, Multiplying *room)
+                         const uint64_t *right_tables, uint64_t *found, Multiplying *room, int wide)
 {
     Py_ssize_t from[2][QUARTERS] = {{0}};
     memset(room->sums, 0, sizeof room->sums);
@@ -364,7 +488,7 @@ static void multiply_all(const Gates *left, const Gates *right, Py_ssize_t quart
             spread(&room->tiles[0], column, some, 1, left_tables, room->left);
             spread(&room->tiles[1], column, some, 0, right_tables, room->right);
             for (int term = 0; term < TERMS; term++)
-                multiply(room->left[term], room->right[term], some, room->sums[term]);
+                (wide ? multiply8 : multiply)(room->left[term], room->right[term], some, room->sums[term]);
         }
         add_sums(room, found);
     }
@@ -449,7 +573,16 @@ static int sized(const Py_buffer *view, const char *name, Py_ssize_t words)
 
 static char *aligned(char *memory)
 {
-    return memory + (sizeof(Vector) - (uintptr_t)memory % sizeof(Vector));
+    return memory + (sizeof(Vector8) - (uintptr_t)memory % sizeof(Vector8));
+}
+
+/* Returns 1 for loops of 512 bits, 0 for those of 256, -1 with an exception set for a variant that does not run here. */
+static int is_wide(const char *variant)
+{
+    if (runs_here(variant))
+        return !strcmp(variant, "avx512");
+    PyErr_Format(PyExc_ValueError, "variant %s does not run here", variant);
+    return -1;
 }
 
 static PyObject *count(PyObject *Py_UNUSED(module), PyObject *arguments)
@@ -457,16 +590,21 @@ static PyObject *count(PyObject *Py_UNUSED(module), PyObject *arguments)
     PyObject *lists[2], *done = NULL;
     Py_ssize_t words;
     Py_buffer found;
+    const char *variant;
     Gates left = {0}, right = {0};
-    if (!PyArg_ParseTuple(arguments, "OOnw*:count", &lists[0], &lists[1], &words, &found))
+    if (!PyArg_ParseTuple(arguments, "OOnw*s:count", &lists[0], &lists[1], &words, &found, &variant))
         return NULL;
-    char *const memory = PyMem_Malloc(sizeof(Counting) + sizeof(Vector));
+    const int wide = is_wide(variant);
+    char *const memory = PyMem_Malloc((wide ? sizeof(Counting8) : sizeof(Counting)) + sizeof(Vector8));
     if (!memory)
         PyErr_NoMemory();
-    else if (sized(&found, "found", WORD * WORD) && filled_gates(&left, lists[0], 1)
+    else if (wide >= 0 && sized(&found, "found", WORD * WORD) && filled_gates(&left, lists[0], 1)
              && filled_gates(&right, lists[1], 0)) {
         Py_BEGIN_ALLOW_THREADS
-        count_all(&left, &right, words, found.buf, (Counting *)aligned(memory));
+        if (wide)
+            count_all8(&left, &right, words, found.buf, (Counting8 *)aligned(memory));
+        else
+            count_all(&left, &right, words, found.buf, (Counting *)aligned(memory));
         Py_END_ALLOW_THREADS
         done = Py_NewRef(Py_None);
     }
@@ -482,19 +620,21 @@ static PyObject *multiply_sums(PyObject *Py_UNUSED(module), PyObject *arguments)
     PyObject *lists[2], *done = NULL;
     Py_ssize_t quarter;
     Py_buffer left_tables, right_tables, found;
+    const char *variant;
     Gates left = {0}, right = {0};
-    if (!PyArg_ParseTuple(arguments, "OOny*y*w*:multiply", &lists[0], &lists[1], &quarter, &left_tables, &right_tables,
-                          &found))
+    if (!PyArg_ParseTuple(arguments, "OOny*y*w*s:multiply", &lists[0], &lists[1], &quarter, &left_tables, &right_tables,
+                          &found, &variant))
         return NULL;
-    char *const memory = PyMem_Malloc(sizeof(Multiplying) + sizeof(Vector));
+    const int wide = is_wide(variant);
+    char *const memory = PyMem_Malloc(sizeof(Multiplying) + sizeof(Vector8));
     if (!memory)
         PyErr_NoMemory();
-    else if (sized(&left_tables, "left_tables", OCTETS * 256) && sized(&right_tables, "right_tables", OCTETS * 256)
+    else if (wide >= 0 && sized(&left_tables, "left_tables", OCTETS * 256) && sized(&right_tables, "right_tables", OCTETS * 256)
              && sized(&found, "found", ROWS * ROWS) && filled_gates(&left, lists[0], 1)
              && filled_gates(&right, lists[1], 0)) {
         Py_BEGIN_ALLOW_THREADS
         multiply_all(&left, &right, quarter, left_tables.buf, right_tables.buf, found.buf,
-                     (Multiplying *)aligned(memory));
+                     (Multiplying *)aligned(memory), wide);
         Py_END_ALLOW_THREADS
         done = Py_NewRef(Py_None);
     }
@@ -541,7 +681,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 #else
-static int runs_here(void)
+static int runs_here(const char *Py_UNUSED(variant))
 {
     return 0;
 }
@@ -549,12 +689,10 @@ static int runs_here(void)
 static PyMethodDef methods[] = {{NULL, NULL, 0, NULL}};
 #endif
 
-static int filled(PyObject *module)
-{
-    return PyModule_AddObjectRef(module, "RUNS_HERE", runs_here() ? Py_True : Py_False);
-}
+#define OWN_KINDS
+#include "_variants.h"
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, filled}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_variants}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_gates", "Loops of proofs of ANDs over all gates.", 0, methods, slots, NULL, NULL, NULL,
 };

@@ -7,13 +7,16 @@ as many words in one piece. Modulo p = 2^61 - 1. Raises ValueError for arrays wi
 import numpy as np
 from numpy.typing import NDArray
 
-RUNS_HERE: bool
-"""True where this processor is of the kind that the loops are compiled for; else there are none of the functions."""
+VARIANTS: tuple[str, ...]
+"""Kinds of processors for which the loops are compiled and of which this is one, the fastest first.
+
+Elsewhere it is empty, and none of the functions is there.
+"""
 
 Words = NDArray[np.uint64]
 Parts = list[tuple[Words | None, ...]]
 
-def count(left: Parts, right: Parts, words: int, found: NDArray[np.int64], /) -> None:
+def count(left: Parts, right: Parts, words: int, found: NDArray[np.int64], variant: str, /) -> None:
     """Adds ``kernels.count_minus`` of the first ``words`` words to found (64, 64)."""
 
 def multiply(
@@ -23,6 +26,7 @@ def multiply(
     left_tables: Words,
     right_tables: Words,
     found: Words,
+    variant: str,
     /,
 ) -> None:
     """Adds ``kernels.sum_products`` to found (16, 16), with ``sign_tables.digit_tables`` (8, 256)."""

@@ -1,7 +1,9 @@
-/* Kinds of processors for which loops are compiled, and which of them this processor is. Public. */
+/* Kinds of processors for which loops are compiled, and which of them this processor is. Public. A module whose loops need
+   more than a kind's usual instructions defines OWN_KINDS and `runs_here` before. */
 
 #include <string.h>
 
+#ifndef OWN_KINDS
 static int runs_here(const char *variant)
 {
 #ifdef __x86_64__
@@ -12,6 +14,7 @@ static int runs_here(const char *variant)
 #endif
     return !strcmp(variant, "portable");
 }
+#endif
 
 /* Adds VARIANTS to a module: the names of those that run here, the fastest first. Returns 0, or -1 and an exception. */
 static int add_variants(PyObject *module)

@@ -40,10 +40,10 @@ try:
     from protocols import _gates
 except ImportError:
     # No compiler was there when this was installed.
-    COMPILED = False
+    VARIANTS: tuple[str, ...] = ()
 else:
-    COMPILED = _gates.RUNS_HERE
-"""True where the loops over many gates are compiled for this processor; else they are those of ``kernels``."""
+    VARIANTS = _gates.VARIANTS
+"""Kinds of this processor for which the loops over many gates are compiled; without one they are ``kernels``' own."""
 
 Words = NDArray[np.uint64]
 
@@ -164,7 +164,7 @@ class Gates:
 
     @property
     def _compiled(self) -> bool:
-        return COMPILED and self.blocks == _WORD
+        return bool(VARIANTS) and self.blocks == _WORD
 
     @property
     def _quarter(self) -> int:
@@ -182,7 +182,7 @@ class Gates:
         minus = np.zeros((self.blocks, self.blocks), np.int64)
         if self._compiled:
             both = self._arrays(Side.OWN, True), self._arrays(Side.NEXT, False)
-            _gates.count(*both, self.words, minus)
+            _gates.count(*both, self.words, minus, VARIANTS[0])
         else:
             from protocols.kernels import count_minus
 
@@ -200,16 +200,15 @@ class Gates:
         if self._compiled:
             found = np.zeros((_SECOND, _SECOND), np.uint64)
             both = self._arrays(Side.OWN, True), self._arrays(Side.NEXT, False)
-            _gates.multiply(
-                *both, self._quarter, digit_tables(alpha, F61), digit_tables(beta, F61), found
-            )
+            tables = digit_tables(alpha, F61), digit_tables(beta, F61)
+            _gates.multiply(*both, self._quarter, *tables, found, VARIANTS[0])
             return found.astype(object)
         from protocols.kernels import sum_products
 
-        tables = sign_tables(alpha, F61), sign_tables(beta, F61)
+        signs = sign_tables(alpha, F61), sign_tables(beta, F61)
         gram = np.zeros((_SECOND, _SECOND), object)
         for left, right in self._both():
-            gram += sum_products(left, right, *tables)
+            gram += sum_products(left, right, *signs)
         return gram
 
     def fold_left(self, side: Side, alpha: Integers, second: Integers) -> Vector:

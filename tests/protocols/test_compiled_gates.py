@@ -16,7 +16,7 @@ from protocols.verify_bits import Gates
 from tests.protocols.test_sign_tables import stream
 
 _gates = pytest.importorskip("protocols._gates", reason="nothing was compiled here")
-pytestmark = pytest.mark.skipif(not _gates.RUNS_HERE, reason="compiled for other processors")
+pytestmark = pytest.mark.skipif(not _gates.VARIANTS, reason="compiled for other processors")
 
 LARGEST = sum(((1 << DIGIT_BITS) - 1) << APART * i for i in range(DIGITS))
 # Around a tile of 2,048 words, a group of 1,024, a column of 64; and more groups than 16 bits have counts for.
@@ -60,16 +60,20 @@ def everything(gates: Gates, alpha: np.ndarray, beta: np.ndarray) -> list[np.nda
 
 
 def check(gates: Gates, alpha: np.ndarray, beta: np.ndarray, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(verify_bits, "COMPILED", True)
-    found = everything(gates, alpha, beta)
-    patch.setattr(verify_bits, "COMPILED", False)
-    for number, (x, y) in enumerate(zip(found, everything(gates, alpha, beta), strict=True)):
-        assert x.shape == y.shape
-        assert np.array_equal(x, y), number
+    compiled = {}
+    for variant in _gates.VARIANTS:
+        patch.setattr(verify_bits, "VARIANTS", (variant,))
+        compiled[variant] = everything(gates, alpha, beta)
+    patch.setattr(verify_bits, "VARIANTS", ())
+    expected = everything(gates, alpha, beta)
+    for variant, found in compiled.items():
+        for number, (x, y) in enumerate(zip(found, expected, strict=True)):
+            assert x.shape == y.shape
+            assert np.array_equal(x, y), (variant, number)
 
 
 def test_the_compiled_loops_are_used_where_they_run() -> None:
-    assert verify_bits.COMPILED
+    assert verify_bits.VARIANTS == _gates.VARIANTS
     assert Gates(records(2049))._compiled
     assert not Gates(records(2048))._compiled
 
@@ -83,11 +87,12 @@ def test_compiled_loops_are_those_of_the_kernels(
     check(Gates(records(words)), alpha, beta, monkeypatch)
 
 
-def test_counts_are_added_up_before_they_are_full() -> None:
+@pytest.mark.parametrize("variant", _gates.VARIANTS)
+def test_counts_are_added_up_before_they_are_full(variant: str) -> None:
     """Of 257 groups in which every gate is a minus, 256 in each number of 16 bits."""
     zero = np.zeros(257 * 1024, np.uint64)
     minus = np.zeros((64, 64), np.int64)
-    _gates.count([(zero, zero, zero, ~zero, None)], [(zero, zero, zero)], zero.size, minus)
+    _gates.count([(zero, zero, zero, ~zero, None)], [(zero, zero, zero)], zero.size, minus, variant)
     assert np.all(minus == zero.size)
 
 
@@ -114,24 +119,27 @@ def test_a_gate_with_an_error_is_a_minus_on_the_diagonal() -> None:
     assert int(np.trace(gates.gram())) == 2 * gates.count - 4 * 6
 
 
-def test_arrays_that_do_not_fit_are_refused() -> None:
+@pytest.mark.parametrize("variant", _gates.VARIANTS)
+def test_arrays_that_do_not_fit_are_refused(variant: str) -> None:
     x, found = np.zeros(8, np.uint64), np.zeros((64, 64), np.int64)
     part = (x, x, x, x, None)
     with pytest.raises(ValueError, match="has 56 bytes; expected whole words, as many as"):
-        _gates.count([part], [(x, x[:7], x)], 8, found)
+        _gates.count([part], [(x, x[:7], x)], 8, found, variant)
     with pytest.raises(ValueError, match="has 7 bytes"):
-        _gates.count([(x.view(np.uint8)[:7], x, x, x, None)], [], 8, found)
+        _gates.count([(x.view(np.uint8)[:7], x, x, x, None)], [], 8, found, variant)
     with pytest.raises(ValueError, match="not C-contiguous"):
-        _gates.count([(x[::2], x, x, x, None)], [], 8, found)
+        _gates.count([(x[::2], x, x, x, None)], [], 8, found, variant)
     with pytest.raises(IndexError):
-        _gates.count([(x, x, x)], [], 8, found)
+        _gates.count([(x, x, x)], [], 8, found, variant)
     with pytest.raises(SystemError):
-        _gates.count((part,), [], 8, found)
+        _gates.count((part,), [], 8, found, variant)
     with pytest.raises(ValueError, match=r"found has 8 bytes; expected 4096 words"):
-        _gates.count([part], [part[:3]], 8, found[0, :1])
+        _gates.count([part], [part[:3]], 8, found[0, :1], variant)
+    with pytest.raises(ValueError, match="variant sse does not run here"):
+        _gates.count([part], [part[:3]], 8, found, "sse")
     table, weights = np.zeros((8, 256), np.uint64), np.zeros(16, np.uint64)
     with pytest.raises(ValueError, match=r"right_tables has 14336 bytes; expected 2048 words"):
-        _gates.multiply([], [], 8, table, table[:7], np.zeros((16, 16), np.uint64))
+        _gates.multiply([], [], 8, table, table[:7], np.zeros((16, 16), np.uint64), variant)
     for words in (-1, 7, 9):
         with pytest.raises(ValueError, match=f"found has 64 bytes; expected {words} words"):
             _gates.fold([part], True, words, table, weights, np.zeros(8, np.uint64))
@@ -144,7 +152,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 def test_where_nothing_is_compiled_the_kernels_prove() -> None:
     code = (
         "import sys; sys.modules['protocols._gates'] = None\n"
-        "from protocols import verify_bits; print(verify_bits.COMPILED)"
+        "from protocols import verify_bits; print(verify_bits.VARIANTS)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == "()\n"
