@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from mechanisms.column_parts import DEFAULT_BINS, duplicates
@@ -88,10 +88,17 @@ class Domain:
     splits: tuple[SplitColumn, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     derived: tuple[Derived, ...] = ()
+    names: Clique = field(init=False, repr=False, compare=False)
+    """Names of the modelled columns, in order."""
+    _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.columns:
             raise DomainError("the domain has no columns; describe at least one")
+        # Workloads of wide tables ask for places a million times.
+        object.__setattr__(self, "names", tuple(column.name for column in self.columns))
+        places = {name: place for place, name in enumerate(self.names)}
+        object.__setattr__(self, "_places", places)
         followed = [each.name for each in self.implied] + [each.name for each in self.derived]
         if twice := duplicates([*self.names, *followed]):
             raise DomainError(f"column {twice[0]!r} is described more than once; names are unique")
@@ -110,11 +117,6 @@ class Domain:
             self._check_format()
         for said in self.provenance:
             self._check_provenance(said)
-
-    @property
-    def names(self) -> Clique:
-        """Names of the modelled columns, in order."""
-        return tuple(column.name for column in self.columns)
 
     @property
     def described_names(self) -> tuple[str, ...]:
@@ -197,8 +199,8 @@ class Domain:
     def index(self, name: str) -> int:
         """Returns the position of a column. Raises ``DomainError`` if no column has that name."""
         try:
-            return self.names.index(name)
-        except ValueError:
+            return self._places[name]
+        except KeyError:
             raise DomainError(
                 f"no column {name!r}; the columns are {', '.join(self.names)}"
             ) from None
