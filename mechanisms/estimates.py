@@ -475,12 +475,12 @@ class _Table:
             pair = self.knowledge.errors.get((one, other))
             if pair is not None and pair.likely < UNKNOWN:
                 raise _Refused(
-                    f"the model knows too little on how {', '.join(self.columns)} go together: the likely errors of "
-                    f"their pairs, that of {one} and {other} above all, leave no bound for all of them at once"
+                    f"the model knows too little of how {', '.join(self.columns)} depend on one another: the likely "
+                    f"errors of their pairs, that of {one} and {other} above all, leave no bound for all at once"
                 )
             raise _Refused(
-                f"the model knows nothing on how {one} and {other} go together: they were not measured together, and "
-                "no bound on the error is known"
+                f"the model knows nothing of how {one} and {other} depend on one another: they were not measured "
+                "together, and no bound on the error is known"
             )
         return found
 

@@ -323,7 +323,7 @@ class _Run:
             self._charge(number, LOCAL, (local,) * settings.local_measurements)
         choices = await self._federation.choices(brief)
         if not set(choices) <= set(members):
-            raise FlaimError("somebody chose who takes no part in the round")
+            raise FlaimError("a client chose that takes no part in the round")
         choosers: dict[int, list[int]] = {}
         for client in sorted(choices):
             self._check_choice(choices[client], allowed)

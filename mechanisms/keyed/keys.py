@@ -29,7 +29,9 @@ def find_keys(tables: Mapping[str, TableRead], said: Mapping[str, str]) -> dict[
     """
     for name, column in said.items():
         if name not in tables:
-            raise DataError(f"--key {name}={column}: the tables are {and_list(tables)}")
+            raise DataError(
+                f"--key {name}={column}: there is no table {name}; the tables are {and_list(tables)}"
+            )
         if column not in (found := tables[name].table.columns):
             raise DataError(
                 f"{tables[name].where}: no column {column!r} for the key; the columns are {', '.join(found)}"

@@ -138,8 +138,12 @@ def check_summary(summary: Summary, own: Mapping[str, Column], changing: Collect
         return
     if summary.name not in changing:
         raise DomainError(
-            f"{summary.kind} of {summary.name!r}, which never differs among a person's rows, or is no column; expected "
-            f"one of {', '.join(changing) or 'such columns: there are none'}"
+            f"{summary.kind} of {summary.name!r}, which never differs among a person's rows, or is not a column; "
+            + (
+                f"expected one of {', '.join(changing)}"
+                if changing
+                else "no column does, so expected no summary"
+            )
         )
     column = own[summary.name]
     if summary.kind == MEAN and not isinstance(column, Integer | Real):

@@ -211,10 +211,10 @@ def approve(digest: str, folder: Path, as_json: bool) -> None:
         found = [each for each in studies if each["words"] == wanted]
         if not found:
             raise ServiceRefused(
-                f"NO STUDY HERE HAS THESE WORDS, and nothing is approved: they are right in themselves, and of "
-                f"something else than the {len(studies)} studies known here. Other words mean another budget, other "
-                "columns or other servers. Expected the words that all three operators read out: compare them again "
-                "(`syncret study show`), and with whom you spoke",
+                f"NO STUDY HERE HAS THESE WORDS, and nothing was approved: they are a study's words, and that study is "
+                f"none of the {len(studies)} known here. Other words mean another budget, other columns or other "
+                "servers. Expected the words that all three operators read out: compare them again (`syncret study "
+                "show`), and ask whether it was the other operator who read them to you",
                 Status.USAGE,
             )
         name = found[0]["digest"]

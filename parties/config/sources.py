@@ -123,8 +123,8 @@ def _check_links(sources: Sequence[SourceSection], run: RunSection, domain: Doma
     check(
         len(many) <= 1,
         "source.rows_per_person",
-        f"is above 1 in {and_list(many)}; expected that in one source: which of a person's rows belong together "
-        "would be anybody's guess",
+        f"is above 1 in {and_list(many)}; expected that in one source: with several rows of a person in two sources, "
+        "nothing says which of them belong together",
     )
     check(
         not many or run.unit == PERSON,

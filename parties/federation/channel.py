@@ -268,7 +268,7 @@ async def _greet(
     welcome = Welcome.unpack(message.body, connection.server)
     names = connection.config.require_federation().clients
     if welcome.clients != len(names) or names.index(connection.report.client) != welcome.number:
-        raise FederationProtocolError(connection.server, "numbers this run's clients otherwise")
+        raise FederationProtocolError(connection.server, "has other numbers for this run's clients")
     connection.welcomed = True
     name = connection.report.client
     connection.progress.event(

@@ -144,7 +144,7 @@ def back_up(
     if to.exists():
         raise StoreError(to, "is there already; expected a new file")
     if to.absolute().is_relative_to(folder.absolute()):
-        raise StoreError(to, "is in the folder that it is of; expected a place elsewhere")
+        raise StoreError(to, "is in the folder of which it is a backup; expected a place elsewhere")
     for _ in range(_BACKUP_TRIES):
         try:
             made = _write_backup(folder, to, opener, keys=keys, register=register)
@@ -376,7 +376,7 @@ def _manifest_from(document: Mapping[str, object], stores: tuple[BackedUpStore, 
             "keys": bool() as keys,
         } if len(document) == 5:
             return Manifest(folder, made_at, made_by, stores, keys)
-    raise ValueError("a copy is told otherwise")
+    raise ValueError("a copy's entry has another form")
 
 
 def _store_from(said: Mapping[str, object]) -> BackedUpStore:
@@ -389,7 +389,7 @@ def _store_from(said: Mapping[str, object]) -> BackedUpStore:
             "charges": int() as charges,
         } if len(said) == 4:
             return BackedUpStore(path, config, store, charges)
-    raise ValueError("a store is told otherwise")
+    raise ValueError("a store's entry has another form")
 
 
 def _leads_out(name: object) -> bool:

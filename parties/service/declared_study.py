@@ -182,9 +182,9 @@ def find_study(
             return found[0]
         if found or named:
             raise WordsOfAnother(
-                f"THE WORDS ARE NOT THOSE OF {declared.run} HERE, and nothing is done. Other words mean another "
+                f"THE WORDS ARE NOT THOSE OF {declared.run} HERE, and nothing was done. Other words mean another "
                 "budget, other columns or other servers. Expected the words that all three operators read out: compare "
-                "them again (`syncret study show`), and with whom you spoke"
+                "them again (`syncret study show`), and ask whether it was the other operator who read them to you"
             )
         return None
     if len(named) > 1:

@@ -62,10 +62,11 @@ def wrong_study_text(given: str, studies: Iterable[StudyRecord]) -> str:
         if fingerprint_words(other.digest) == given:
             return (
                 f"THESE ARE THE WORDS OF ANOTHER STUDY, {other.run} ({other.digest[:12]}), which is {other.state}, and "
-                "nothing is approved; expected the words of this one"
+                "nothing was approved; expected the words of this one"
             )
     return (
-        f"NO STUDY HERE HAS THESE WORDS, and nothing is approved: they are right in themselves, and of something else "
-        f"than the {len(known)} studies known here. Other words mean another budget, other columns or other servers; "
-        "expected the words that all three operators read out: compare them again, and with whom you spoke"
+        f"NO STUDY HERE HAS THESE WORDS, and nothing was approved: they are a study's words, and that study is none of "
+        f"the {len(known)} known here. Other words mean another budget, other columns or other servers. Expected the "
+        "words that all three operators read out: compare them again, and ask whether it was the other operator who "
+        "read them to you"
     )

@@ -78,7 +78,7 @@ def _decoded(value: object) -> dict[str, bytes]:
     try:
         return {name: base64.b64decode(texts[name], validate=True) for name in value}
     except (KeyError, binascii.Error) as error:
-        raise ValueError("they are no base64") from error
+        raise ValueError("they are not base64") from error
 
 
 def _error(config: Config, said: str) -> ConfigError:

@@ -286,10 +286,10 @@ def test_estimates_refuse_what_the_model_does_not_know() -> None:
     nothing = known(unmeasured=(("age", "sex"),), likely=2.0)
     found = answer("mean(age) where sex = F", nothing)
     assert found.value is None
-    assert "knows nothing on how age and sex go together" in str(found)
+    assert "knows nothing of how age and sex depend on one another" in str(found)
     assert found.to_dict().keys() == {"group", "refusal"}
     three = answer("mean(age) where sex = F and y = 1", known(likely=0.6))
-    assert "too little on how sex, y, age go together" in str(three)
+    assert "too little of how sex, y, age depend on one another" in str(three)
     # Single columns are known all the same.
     assert answer("mean(age)", nothing).basis == MEASURED
     few = answer("mean(y) where age = 65", known(noise=200.0))

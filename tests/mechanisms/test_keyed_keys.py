@@ -107,7 +107,10 @@ def test_two_columns_that_may_be_the_key_are_asked_about() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"visits": "id"}, "--key visits=id: the tables are patients and stays"),
+        (
+            {"visits": "id"},
+            "--key visits=id: there is no table visits; the tables are patients and stays",
+        ),
         ({"stays": "pid"}, "stays.csv: no column 'pid' for the key; the columns are patient_id"),
     ],
 )

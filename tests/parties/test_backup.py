@@ -209,7 +209,7 @@ def test_back_up_refuses_places_that_are_none(folder: Path, tmp_path: Path) -> N
     for of, to, words in (
         (tmp_path / "nobody", tmp_path / "copy", "is no folder"),
         (folder, tmp_path / "there", "is there already"),
-        (folder, folder / "copy", "in the folder that it is of"),
+        (folder, folder / "copy", "in the folder of which it is a backup"),
         (folder, tmp_path / "no" / "copy", "cannot be written"),
     ):
         with pytest.raises(StoreError, match=words):

@@ -444,7 +444,7 @@ def test_commands_show_what_there_is_and_say_what_is_wrong(three: Cluster, says:
     assert "word 12, prety, is no such word: pretty?" in wrong
     elsewhere = fingerprint_words("ab" * 32)
     loud = says("study", "approve", elsewhere, status=Status.USAGE)
-    assert "NO STUDY HERE HAS THESE WORDS, and nothing is approved" in loud
+    assert "NO STUDY HERE HAS THESE WORDS, and nothing was approved" in loud
     target = f"/studies/{digest}/approve"
     status, answer = three.serves[0].ask("POST", target, {"digest": slip})
     assert (status, answer["error"]["what"]) == (409, "word 12, prety, is no such word: pretty?")

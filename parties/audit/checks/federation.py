@@ -257,7 +257,7 @@ def _check_survivors(asked: RequestedSum, terms: SilosTerms) -> None:
     }
     require(
         not is_malicious(terms.config) or here <= signed,
-        f"{where}: somebody is counted who has not signed who survived",
+        f"{where}: a client is counted that has not signed the list of survivors",
     )
     require(
         len(here) >= parameters.min_survivors,

@@ -415,7 +415,8 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                     unsigned = here - {n for i, n in enumerate(terms.names) if i in signed}
                     require(
                         not (is_malicious(terms.config) and unsigned),
-                        f"line {entry.line}: {min(unsigned, default='')!r} is counted and has not signed who survived",
+                        f"line {entry.line}: {min(unsigned, default='')!r} is counted and has not signed the list of "
+                        "survivors",
                     )
                     least = terms.settings.min_participants if union else 1
                     require(
@@ -433,7 +434,7 @@ def clients(evidence: Evidence, terms: FlaimTerms) -> str:
                 started <= said <= round_.note.number("present") <= len(terms.names),
                 f"round {round_.number} is said to have {said} clients; {started} are listed",
             )
-    require(seen <= set(terms.names), "somebody who is no client of the run joined")
+    require(seen <= set(terms.names), "a client joined that the run does not have")
     if terms.settings.variant == PAIRS:
         often = max(turns, key=lambda name: turns[name], default="")
         require(

@@ -442,7 +442,10 @@ def _check_shown_reason(reason: str, note: TranscriptEntry | None, where: str) -
     """Verifies an exclusion that rests on the servers' own statements."""
     if note is None:
         raise CheckFailure(f"{where}: an owner is excluded as {reason!r} and no server says so")
-    require(reason == Exclusion.COMPONENTS_DIFFER, f"{where}: {reason!r} is nobody's to say")
+    require(
+        reason == Exclusion.COMPONENTS_DIFFER,
+        f"{where}: an owner is excluded as {reason!r}, which no server may state",
+    )
     shown = record_table(note.record["shown"])
     require(bool(shown), f"{where}: an owner is excluded as {reason!r} and nothing is shown")
     for accuser, by_holder in shown.items():

@@ -304,7 +304,9 @@ async def _write(response: aiohttp.ClientResponse, target: Path, size: int, *, w
                 break
             await asyncio.to_thread(file.write, chunk)
         if left:
-            raise NotYet(f"{what} has other than its {size} bytes; expected the whole file")
+            raise NotYet(
+                f"{what} has not the {size} bytes that were announced; expected the whole file"
+            )
 
 
 def _has_size(path: Path, size: int) -> bool:

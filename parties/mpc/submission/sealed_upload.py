@@ -415,7 +415,7 @@ def _check(receipt: ServerReceipt, message: bytes, config: Config) -> None:
     pins = {party.name: party.pinned for party in config.require_parties()}
     if receipt.party not in pins:
         raise CertificateError(
-            f"a receipt is of {receipt.party[:80]!r}, who is no server of the run"
+            f"a receipt is of {receipt.party[:80]!r}, which is not a server of the run"
         )
     server = pinned_signatory(pins[receipt.party], receipt.key)
     server.verify(receipt.signature, message)

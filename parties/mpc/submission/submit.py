@@ -348,7 +348,7 @@ def _seal(
 def submission_of(config: Config, state: SubmissionState, workload: Workload) -> Submission:
     """Submission of ``state``. Raises ValueError if its client takes part in no round."""
     if state.first_round is None:
-        raise ValueError("who does not take part submits nothing")
+        raise ValueError("an owner that does not take part submits nothing")
     return Submission(
         run=config.run.id,
         client=state.client,
