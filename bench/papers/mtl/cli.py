@@ -89,7 +89,7 @@ HELD_OUT = 0.1
 @click.option("--tuning-rounds", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--persons", type=click.IntRange(300), default=100_000, show_default=True)
-@click.option("--silos", type=click.IntRange(1, 10), default=3, show_default=True)
+@click.option("--silos", type=click.IntRange(1, 40), default=3, show_default=True)
 @click.option(
     "--neighbours",
     type=whole_numbers(100, "20,5"),
