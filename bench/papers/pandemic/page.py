@@ -31,8 +31,9 @@ it what the published bound, its gaps closed, says of the same noise. MB: peak o
 one ridge logistic regression, all silos' examples in one place and nothing protected. Figures are of the epidemic of
 [record 325](../../docs/decisions/0325-an-epidemic-that-a-linear-model-sees.md), made so that a linear model finds
 something; means over states ± standard deviation where there are several. States of a million persons were not run
-with it. The published figures, of another state with 2.6 million persons in a silo: random 0.266 %; own features
-alone, perceptron 0.329 %, logistic regression 2.049 %; with neighbours 3.0 to 3.3 %. What it shows is in
+with it; longer trainings, and more silos than three, have one state and only the trials shown. The published figures,
+of another state with 2.6 million persons in a silo: random 0.266 %; own features alone, perceptron 0.329 %, logistic
+regression 2.049 %; with neighbours 3.0 to 3.3 %. What it shows is in
 [bench/README.md](../README.md#the-pandemic-task).
 
 """
