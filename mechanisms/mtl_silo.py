@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,12 +55,14 @@ def multiplier_of(q: float, steps: int, epsilon: float, delta: float) -> float:
 
 
 class MtlSilo(Silo):
-    """A silo with a budget of its own; a ``silos.Silo``.
+    """A silo with a budget of its own; a ``silos.Silo``. ``TRAININGS`` is the models that a candidate's round trains.
 
     It declares as many rows as ``rows.train`` has. ``multiplier`` is that of the noise, if it was computed before. A
     repeated request (after a lost sum, or a restart of the server) has the same answer, at no further cost. Raises
     ``ValueError`` if rows and settings do not fit, ``DataError`` if a library is missing.
     """
+
+    TRAININGS: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class MtlSilo(Silo):
         self._random_bytes = random_bytes
         self._objective = settings.make_objective()
         self._q = settings.sampling_rate(self._size)
-        steps = settings.total_steps(self._size)
+        steps = self.TRAININGS * settings.total_steps(self._size)
         z = multiplier or multiplier_of(self._q, steps, epsilon, delta)
         self._step = SampledGaussian(self._q, z)
         if multiplier is None:
@@ -204,7 +206,8 @@ class MtlSilo(Silo):
         if number > self._round:
             steps = settings.steps(self._size)
             # Charged before a row is used. A silo that missed rounds has made fewer steps, and is charged fewer.
-            self.training.charge(f"{MODELS}, round {number}", self._step, steps * count)
+            charged = self.TRAININGS * steps * count
+            self.training.charge(f"{MODELS}, round {number}", self._step, charged)
             self._round = number
             if not tuning:
                 self._chosen = candidates[0]
@@ -233,15 +236,24 @@ class MtlSilo(Silo):
 
     def _descend(self, candidate: int, mean: NDArray[np.float64], steps: int) -> None:
         """Makes ``steps`` steps of DP-SGD on one candidate's model, from its present state."""
+        lambda_ = self._settings.lambdas[candidate]
+        if is_fedavg(lambda_):
+            self._models[candidate] = self._trained(mean, mean, lambda_=0.0, steps=steps)
+        else:
+            self._models[candidate] = self._trained(
+                self._models[candidate], mean, lambda_=lambda_, steps=steps
+            )
+
+    def _trained(
+        self, w: NDArray[np.float64], mean: NDArray[np.float64], *, lambda_: float, steps: int
+    ) -> NDArray[np.float64]:
+        """Returns model ``w`` (d,) after ``steps`` steps of DP-SGD, drawn to ``mean``."""
         settings = self._settings
         x, y = self._rows.train
-        lambda_ = settings.lambdas[candidate]
-        pulled = not is_fedavg(lambda_)
-        w = self._models[candidate] if pulled else mean
         for _ in range(steps):
             batch = poisson_batch(len(y), self._q, self._random_bytes)
             gradients = self._objective.gradients(w, x[batch], y[batch])
-            if pulled:
+            if lambda_:
                 # The gradient of (lambda / 2) |w - wbar|^2, clipped together with the example's own.
                 gradients += lambda_ * (w - mean)
             total = noisy_sum(
@@ -250,7 +262,7 @@ class MtlSilo(Silo):
             # Divided by the mean size of a batch: its real size is as secret as its members.
             w = w - settings.rate * total / (self._q * self._size)
             w = np.clip(w, -settings.bound, settings.bound)
-        self._models[candidate] = w
+        return w
 
     def _vote_cost(self) -> SampledGaussian:
         return SampledGaussian(1, multiplier_of(1, 1, self.voting.epsilon, self.voting.delta))

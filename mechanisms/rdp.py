@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +65,12 @@ def sampled_gaussian(q: float, z: float) -> NDArray[np.float64]:
     return np.asarray(between / (np.array(ORDERS) - 1) * _SLOP, np.float64)
 
 
+@lru_cache(maxsize=1024)
 def _log_moments(q: float, z: float) -> NDArray[np.float64]:
-    """(a - 1) D_a = log E[(Q/P)^a] of the mixture Q = (1-q) P + q P_shifted, for the whole orders."""
+    """(a - 1) D_a = log E[(Q/P)^a] of the mixture Q = (1-q) P + q P_shifted, for the whole orders.
+
+    Cached, since a ledger adds up its steps again for each charge; callers do not write to it.
+    """
     # log of C(a, k) (1-q)^(a-k) q^k, and the exponent (k^2 - k) / (2 z^2).
     shares = _LOG_BINOMIALS + (_A - _K) * math.log1p(-q) + _K * math.log(q)
     shares[_K > _A] = -np.inf

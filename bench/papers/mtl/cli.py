@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,7 +19,11 @@ from bench.fetch import DatasetError
 from bench.papers.mtl.page import RUNS, rows_of
 from bench.papers.mtl.school import (
     CHOSEN,
+    DITTO,
     FEDAVG,
+    FINETUNING,
+    IFCA,
+    IFCA_NEAR,
     LOCAL,
     MR_MTL,
     ROUNDS,
@@ -26,13 +31,25 @@ from bench.papers.mtl.school import (
     Result,
     load_school,
     measure,
+    measure_ditto,
+    measure_finetuning,
+    measure_ifca,
 )
 from bench.papers.pandemic.cli import run_task
 
 _EXAMPLE = (
     "Example: syncret bench mtl --task school --lambda 0.3,1,3 --epsilon 1,6 --splits 5 --json"
 )
-METHODS = {"fedavg": FEDAVG, "local": LOCAL, "mr-mtl": MR_MTL, "chosen": CHOSEN}
+METHODS = {
+    "fedavg": FEDAVG,
+    "local": LOCAL,
+    "mr-mtl": MR_MTL,
+    "chosen": CHOSEN,
+    "finetuning": FINETUNING,
+    "ditto": DITTO,
+    "ifca": IFCA,
+    "ifca-near": IFCA_NEAR,
+}
 HELD_OUT = 0.1
 
 
@@ -48,13 +65,13 @@ HELD_OUT = 0.1
     ),
     default="fedavg,local,mr-mtl",
     show_default=True,
-    help=f"By commas: {', '.join(METHODS)} (the silos vote for one of --lambda, local and FedAvg).",
+    help=f"By commas: {', '.join(METHODS)}. With chosen, silos vote for one of --lambda, local and FedAvg.",
 )
 @click.option(
     "--lambda",
     "lambdas",
     type=POSITIVE,
-    help="Of mr-mtl, by commas; 1 by default, 0.0003 for pandemic.",
+    help="Of mr-mtl and ditto, by commas; 1 by default, 0.0003 for pandemic.",
 )
 @click.option(
     "--epsilon", "epsilons", type=POSITIVE, default="6", show_default=True, help="By commas."
@@ -72,7 +89,7 @@ HELD_OUT = 0.1
 @click.option("--tuning-rounds", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--persons", type=click.IntRange(300), default=100_000, show_default=True)
-@click.option("--silos", type=click.IntRange(1, 10), default=3, show_default=True)
+@click.option("--silos", type=click.IntRange(1, 40), default=3, show_default=True)
 @click.option(
     "--neighbours",
     type=whole_numbers(100, "20,5"),
@@ -101,10 +118,10 @@ def mtl(
     as_json: bool,
     output: Path | None,
 ) -> None:
-    """Errors of models that silos train together, each with its own privacy: FedAvg, local, MR-MTL.
+    """Errors of models that silos train together, each with its own privacy: FedAvg, local, MR-MTL, its neighbours.
 
-    A run of School takes about half a minute. --persons, --silos, --neighbours and --rate are for the task pandemic, a
-    made-up state each split; --method, --scaling, --tuning-rounds and --jobs are for School.
+    A run of School takes about half a minute, of ditto a whole one. --persons, --silos, --neighbours and --rate are for
+    the task pandemic, a made-up state each split; --method, --scaling, --tuning-rounds and --jobs are for School.
     """
     if task == "pandemic":
         run_task(
@@ -136,22 +153,30 @@ def mtl(
         "mr-mtl": [(pull,) for pull in pulls],
         "chosen": [(0.0, *pulls, math.inf)],
     }
-    calls = [
-        delayed(measure)(
-            school,
-            candidates,
-            epsilon,
-            split,
-            scaling=scaling,
-            rounds=rounds,
-            tuning_rounds=tuning_rounds if len(candidates) > 1 else 0,
-            held_out=HELD_OUT if len(candidates) > 1 else 0.0,
-        )
-        for split in range(first_split, first_split + splits)
-        for epsilon in epsilons
-        for name in methods
-        for candidates in wanted[name]
-    ]
+    beside: dict[str, list[Callable[..., Result]]] = {
+        "finetuning": [measure_finetuning],
+        "ditto": [partial(measure_ditto, pull=pull) for pull in pulls],
+        "ifca": [partial(measure_ifca, method=IFCA)],
+        "ifca-near": [partial(measure_ifca, method=IFCA_NEAR)],
+    }
+    calls = []
+    for split in range(first_split, first_split + splits):
+        for epsilon in epsilons:
+            alike = {"epsilon": epsilon, "split": split, "scaling": scaling, "rounds": rounds}
+            calls += [
+                delayed(measure)(
+                    school,
+                    candidates,
+                    **alike,
+                    tuning_rounds=tuning_rounds if len(candidates) > 1 else 0,
+                    held_out=HELD_OUT if len(candidates) > 1 else 0.0,
+                )
+                for name in methods
+                for candidates in wanted.get(name, ())
+            ]
+            calls += [
+                delayed(one)(school, **alike) for name in methods for one in beside.get(name, ())
+            ]
     results: list[Result] = []
     made: Iterator[Result] = Parallel(n_jobs=jobs, return_as="generator")(calls)
     for result in made:
@@ -169,7 +194,8 @@ def mtl(
         click.echo(json.dumps({"results": rows}, indent=1))
     else:
         for row in rows:
+            pull = "-" if row["lambda"] is None else row["lambda"]
             click.echo(
-                f"{row['method']:<24} lambda {row['lambda'] or 0!s:>5} epsilon {row['epsilon']:g}: "
+                f"{row['method']:<24} lambda {pull!s:>5} epsilon {row['epsilon']:g}: "
                 f"{row['mse']:.5f} ± {row['std']:.5f}"
             )

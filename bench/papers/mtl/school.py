@@ -1,4 +1,4 @@
-"""School: 139 schools, 28 features of a pupil, a score; MR-MTL beside local training and FedAvg.
+"""School: 139 schools, 28 features of a pupil, a score; MR-MTL beside local training, FedAvg and its neighbours.
 
 The table is public; batches and noise are drawn from secret randomness as in a deployment, so that runs differ in them.
 """
@@ -6,6 +6,7 @@ The table is public; batches and noise are drawn from secret randomness as in a 
 import asyncio
 import math
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,6 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.datasets import published_table
+from bench.papers.mtl.neighbours import (
+    CHOICE_SHARE,
+    DittoSilo,
+    FinetuneSilo,
+    IfcaSilo,
+    clusters_start,
+    ifca_multiplier,
+    run_ifca,
+)
 from mechanisms.mr_mtl import MtlSettings, run_mtl
 from mechanisms.mtl_silo import MtlSilo, SiloRows
 from mechanisms.rdp import least_multiplier, sampled_gaussian
@@ -24,6 +34,11 @@ TEST_SHARE = 0.2
 DELTA = 1e-3
 ROUNDS = 201
 FEDAVG, LOCAL, MR_MTL, CHOSEN = "fedavg", "local", "mr-mtl", "mr-mtl, lambda chosen"
+FINETUNING, DITTO, IFCA, IFCA_NEAR = "finetuning", "ditto", "ifca", "ifca, near zero"
+# Norms of the clusters' random starts: as in the paper's code, and near the start of all other methods.
+STARTS = {IFCA: 1.0, IFCA_NEAR: 0.1}
+# IFCA's clusters, and the rounds in which silos choose among them: a tenth.
+CLUSTERS, CHOOSING = 3, ROUNDS // 10
 # Scaling of features: by public bounds, or as the paper's code does by each silo's own mean and deviation, exactly
 # and without charge.
 SCALINGS = ("public", "silo")
@@ -109,14 +124,7 @@ def measure(
     Every silo keeps (``epsilon``, 1e-3). Raises ValueError for settings that make no run.
     """
     silos = silos_of(school, split, scaling=scaling, held_out=held_out)
-    sizes = tuple(len(rows.train[1]) for rows in silos)
-    settings = MtlSettings(
-        max(sizes),
-        silos[0].train[0].shape[1],
-        lambdas,
-        rounds=rounds,
-        tuning_rounds=tuning_rounds,
-    )
+    settings = _settings(silos, lambdas, rounds=rounds, tuning_rounds=tuning_rounds)
     members = [
         MtlSilo(
             settings,
@@ -128,17 +136,141 @@ def measure(
                 settings.sampling_rate(size), settings.total_steps(size), epsilon
             ),
         )
-        for rows, size in zip(silos, sizes, strict=True)
+        for rows, size in zip(silos, map(_size, silos), strict=True)
     ]
     result = asyncio.run(run_mtl(settings, InProcess(members)))
+    method = CHOSEN if len(lambdas) > 1 else method_of(lambdas[0])
+    return Result(method, result.lambda_, epsilon, split, _error(silos, members), scaling)
+
+
+def measure_finetuning(
+    school: School, epsilon: float, split: int, *, scaling: str = "public", rounds: int = ROUNDS
+) -> Result:
+    """Runs FedAvg for half of the rounds, and local training from its mean in the others."""
+    silos = silos_of(school, split, scaling=scaling)
+    settings = _settings(silos, (math.inf,), rounds=rounds)
+    members = [
+        FinetuneSilo(
+            settings,
+            rows,
+            together=rounds // 2,
+            epsilon=epsilon,
+            delta=DELTA,
+            random_bytes=secrets.token_bytes,
+            multiplier=_multiplier(
+                settings.sampling_rate(size), settings.total_steps(size), epsilon
+            ),
+        )
+        for rows, size in zip(silos, map(_size, silos), strict=True)
+    ]
+    asyncio.run(run_mtl(settings, InProcess(members)))
+    return Result(FINETUNING, math.inf, epsilon, split, _error(silos, members), scaling)
+
+
+def measure_ditto(
+    school: School,
+    *,
+    pull: float,
+    epsilon: float,
+    split: int,
+    scaling: str = "public",
+    rounds: int = ROUNDS,
+) -> Result:
+    """Runs Ditto, whose personal models are drawn to FedAvg's mean by ``pull``."""
+    silos = silos_of(school, split, scaling=scaling)
+    settings = _settings(silos, (math.inf,), rounds=rounds)
+    members = [
+        DittoSilo(
+            settings,
+            rows,
+            pull=pull,
+            epsilon=epsilon,
+            delta=DELTA,
+            random_bytes=secrets.token_bytes,
+            multiplier=_multiplier(
+                settings.sampling_rate(size),
+                DittoSilo.TRAININGS * settings.total_steps(size),
+                epsilon,
+            ),
+        )
+        for rows, size in zip(silos, map(_size, silos), strict=True)
+    ]
+    asyncio.run(run_mtl(settings, InProcess(members)))
+    return Result(DITTO, pull, epsilon, split, _error(silos, members), scaling)
+
+
+def measure_ifca(
+    school: School,
+    *,
+    method: str,
+    epsilon: float,
+    split: int,
+    scaling: str = "public",
+    rounds: int = ROUNDS,
+) -> Result:
+    """Runs IFCA with ``CLUSTERS`` clusters, chosen in a tenth of the rounds. ``method`` is one of ``STARTS``."""
+    silos = silos_of(school, split, scaling=scaling)
+    settings = _settings(silos, (math.inf,), rounds=rounds)
+    choosing, eta = max(1, CHOOSING * rounds // ROUNDS), CHOICE_SHARE * epsilon
+    members = [
+        IfcaSilo(
+            settings,
+            rows,
+            clusters=CLUSTERS,
+            choosing=choosing,
+            eta=eta,
+            epsilon=epsilon,
+            delta=DELTA,
+            random_bytes=secrets.token_bytes,
+            multiplier=_ifca_multiplier(
+                settings.sampling_rate(size),
+                settings.total_steps(size),
+                choices=choosing,
+                epsilon=epsilon,
+            ),
+        )
+        for rows, size in zip(silos, map(_size, silos), strict=True)
+    ]
+    asyncio.run(
+        run_ifca(
+            settings,
+            InProcess(members),
+            clusters_start(settings, CLUSTERS, split, norm=STARTS[method]),
+        )
+    )
+    return Result(method, math.inf, epsilon, split, _error(silos, members), scaling)
+
+
+def _size(rows: SiloRows) -> int:
+    return len(rows.train[1])
+
+
+def _settings(
+    silos: Sequence[SiloRows], lambdas: tuple[float, ...], *, rounds: int, tuning_rounds: int = 0
+) -> MtlSettings:
+    return MtlSettings(
+        max(map(_size, silos)),
+        silos[0].train[0].shape[1],
+        lambdas,
+        rounds=rounds,
+        tuning_rounds=tuning_rounds,
+    )
+
+
+def _error(silos: Sequence[SiloRows], members: Sequence[MtlSilo]) -> float:
+    """Returns the mean squared test error of the members' own models, weighted by test rows."""
     tests = np.array([len(rows.test[1]) for rows in silos])
     errors = np.array([member.error_of(member.model) for member in members])
-    mse = float((tests * errors).sum() / tests.sum())
-    method = CHOSEN if len(lambdas) > 1 else method_of(lambdas[0])
-    return Result(method, result.lambda_, epsilon, split, mse, scaling)
+    return float((tests * errors).sum() / tests.sum())
+
+
+# The account by Renyi curves, as in the paper: a silo needs less noise for the same epsilon.
+@lru_cache(maxsize=4096)
+def _multiplier(q: float, steps: int, epsilon: float) -> float:
+    return least_multiplier(lambda z: steps * sampled_gaussian(q, z), epsilon, DELTA)
 
 
 @lru_cache(maxsize=4096)
-def _multiplier(q: float, steps: int, epsilon: float) -> float:
-    # The account by Renyi curves, as in the paper: a silo needs less noise for the same epsilon.
-    return least_multiplier(lambda z: steps * sampled_gaussian(q, z), epsilon, DELTA)
+def _ifca_multiplier(q: float, steps: int, *, choices: int, epsilon: float) -> float:
+    eta = CHOICE_SHARE * epsilon
+    return ifca_multiplier(q, steps=steps, choices=choices, eta=eta, epsilon=epsilon, delta=DELTA)

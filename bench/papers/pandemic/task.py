@@ -24,6 +24,7 @@ from bench.papers.pandemic.disease import spread
 from bench.papers.pandemic.features import DAYS, Silo, silos_of
 from bench.papers.pandemic.focal import Loss, cross_entropy, focal
 from bench.papers.pandemic.graph import make_state
+from bench.papers.pandemic.models import model_of
 from bench.papers.pandemic.node_accounting import node_cost, published_rdp
 from bench.papers.pandemic.train import (
     TESTED,
@@ -38,6 +39,8 @@ from bench.processes import forget_peak, memory
 
 LOSSES: dict[str, Loss] = {"focal": focal, "bce": cross_entropy}
 RANDOM, FITTED = "random", "fitted"
+# Units of each hidden layer of the perceptron.
+HIDDEN = 32
 # Number of healthy persons for each infected one in the sample of a fitted model.
 _WELL = 20
 # Share of all persons, those with the highest scores, that could be called.
@@ -48,6 +51,8 @@ CALLED = 0.01
 class Trial:
     """Settings of training: neighbours K, lambda, epsilon of each silo, the loss, rate and rounds.
 
+    ``hidden``: units of each hidden layer of a perceptron; 0 for a linear model.
+
     Instead of a loss: random scores, or one model fitted to all silos' examples in one place, with nothing protected.
     """
 
@@ -57,6 +62,7 @@ class Trial:
     loss: str = "focal"
     rate: float = 0.2
     rounds: int = 2
+    hidden: int = 0
 
     @property
     def method(self) -> str:
@@ -96,7 +102,7 @@ def trials(
     rate: float = 0.2,
     rounds: int = 2,
 ) -> list[Trial]:
-    """Returns random scores, fits, persons alone, cross-entropy; then K, epsilon, lambda beside the first others."""
+    """Returns random scores, fits, persons alone, cross-entropy; then K, epsilon, lambda, perceptrons."""
     k, epsilon, lam = neighbours[0], epsilons[0], lambdas[0]
     made = [
         Trial(k, 0.0, math.inf, RANDOM),
@@ -108,6 +114,8 @@ def trials(
         *(Trial(number, lam, epsilon) for number in neighbours),
         *(Trial(k, lam, value) for value in epsilons),
         *(Trial(k, value, epsilon) for value in lambdas),
+        *(Trial(number, lam, math.inf, hidden=HIDDEN) for number in (0, k)),
+        Trial(k, lam, epsilon, hidden=HIDDEN),
     ]
     return [replace(trial, rate=rate, rounds=rounds) for trial in dict.fromkeys(made)]
 
@@ -164,7 +172,14 @@ def settings_of(trial: Trial) -> Settings:
     if trial.loss in (RANDOM, FITTED):
         return Settings(rounds=0)
     loss = LOSSES[trial.loss]
-    return Settings(trial.lam, trial.epsilon, loss, rate=trial.rate, rounds=trial.rounds)
+    return Settings(
+        trial.lam,
+        trial.epsilon,
+        loss,
+        rate=trial.rate,
+        rounds=trial.rounds,
+        hidden=trial.hidden,
+    )
 
 
 def _fitted(silos: Sequence[Silo], seed: int) -> NDArray[np.float64]:
@@ -217,7 +232,8 @@ def _tested(
         if trial.loss == RANDOM:
             score = rng.random(silo.persons) - 0.5
         else:
-            score = np.concatenate([features @ model for features in examples.chunks()])
+            kind = model_of(silo.features, trial.hidden)
+            score = np.concatenate([kind.margins(model, part) for part in examples.chunks()])
         called = np.argsort(-score, kind="stable")[: math.ceil(CALLED * len(score))]
         cases = max(int(ill.sum()), 1)
         precision = float(average_precision_score(ill, score)) if ill.any() else 0.0

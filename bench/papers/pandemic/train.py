@@ -24,6 +24,7 @@ from bench.papers.pandemic.batches import fixed_size_batch
 from bench.papers.pandemic.disease import DAYS_KNOWN
 from bench.papers.pandemic.features import AHEAD, Silo
 from bench.papers.pandemic.focal import Loss, focal
+from bench.papers.pandemic.models import RiskModel, model_of
 from bench.papers.pandemic.node_accounting import NodeSampling, least_noise
 from mechanisms.exact_noise import MAX_SIGMA
 from mechanisms.noise_stream import DiscreteGaussianStream
@@ -37,6 +38,8 @@ TRAINED, TESTED = DAYS_KNOWN - AHEAD, DAYS_KNOWN
 class Settings:
     """Settings of training. ``lam``: 0 alone, infinite for FedAvg. ``epsilon`` of each silo: infinite for no noise.
 
+    ``hidden``: units of each hidden layer of a perceptron; 0 for a linear model.
+
     Raises ``ValueError`` for a negative lambda, or an epsilon that is not positive.
     """
 
@@ -47,6 +50,7 @@ class Settings:
     rate: float = 0.2
     rounds: int = 2
     clip: float = 15.0
+    hidden: int = 0
 
     def __post_init__(self) -> None:
         if not (self.lam >= 0 and self.epsilon > 0):
@@ -86,18 +90,21 @@ def train(
     random_bytes: RandomBytes = secrets.token_bytes,
     progress: Callable[[str], None] = lambda line: None,
 ) -> NDArray[np.float64]:
-    """Trains the models (s, d) of silos with the noise multipliers ``noise`` (s,), from zero.
+    """Trains the models (s, d) of silos with the noise multipliers ``noise`` (s,), from the model's start.
 
     A mean is weighted by the silos' sizes, which are public; SecAgg would give the server the same.
     """
     weights = np.array([silo.persons for silo in silos], np.float64)
     weights /= weights.sum()
-    models = np.zeros((len(silos), silos[0].features))
-    mean = np.zeros(silos[0].features)
+    kind = model_of(silos[0].features, settings.hidden)
+    mean = kind.start
+    models = np.tile(mean, (len(silos), 1))
     for number in range(settings.rounds):
         for k, silo in enumerate(silos):
             start = mean if math.isinf(settings.lam) else models[k]
-            models[k] = _epoch(silo, start, mean, settings, noise[k], random_bytes)
+            models[k] = _epoch(
+                silo, start, mean, kind=kind, settings=settings, noise=noise[k], source=random_bytes
+            )
             progress(f"round {number + 1} of {settings.rounds}, silo {k + 1} of {len(silos)}")
         mean = weights @ models
     return np.broadcast_to(mean, models.shape) if math.isinf(settings.lam) else models
@@ -107,30 +114,24 @@ def _epoch(
     silo: Silo,
     model: NDArray[np.float64],
     mean: NDArray[np.float64],
+    *,
+    kind: RiskModel,
     settings: Settings,
     noise: float,
-    random_bytes: RandomBytes,
+    source: RandomBytes,
 ) -> NDArray[np.float64]:
     """Returns the model (d,) after an epoch's noisy steps."""
     examples = silo.examples(TRAINED)
     batch = min(settings.batch, silo.persons)
-    noisy = _release(noise, settings.clip, silo.features, random_bytes)
+    noisy = _release(noise, settings.clip, kind.size, source)
     pull = 2 * settings.lam if math.isfinite(settings.lam) else 0.0
     for _ in range(math.ceil(silo.persons / settings.batch)):
-        rows = fixed_size_batch(random_bytes, silo.persons, batch)
+        rows = fixed_size_batch(source, silo.persons, batch)
         features = examples.rows(rows).astype(np.float64)
-        slopes = settings.loss(features @ model, examples.labels[rows])
-        total = noisy(clipped_sum(features, slopes, settings.clip))
+        slopes = settings.loss(kind.margins(model, features), examples.labels[rows])
+        total = noisy(kind.clipped_sum(model, features, slopes, clip=settings.clip))
         model = model - settings.rate * (total / batch + pull * (model - mean))
     return model
-
-
-def clipped_sum(
-    features: NDArray[np.float64], slopes: NDArray[np.float64], clip: float
-) -> NDArray[np.float64]:
-    """Sum (d,) of gradients slope_i x_i, each clipped to norm ``clip``; ``features`` (b, d), ``slopes`` (b,)."""
-    norms = np.abs(slopes) * np.linalg.norm(features, axis=1)
-    return np.asarray(features.T @ (slopes * np.minimum(1.0, clip / np.maximum(norms, clip))))
 
 
 def _release(

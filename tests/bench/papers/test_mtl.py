@@ -11,7 +11,20 @@ from click.testing import CliRunner
 from bench.datasets import DATA_VARIABLE
 from bench.papers.mtl.cli import mtl
 from bench.papers.mtl.page import DATA, PAGE, RUNS
-from bench.papers.mtl.school import CHOSEN, FEDAVG, LOCAL, MR_MTL, Result, load_school, silos_of
+from bench.papers.mtl.school import (
+    CHOSEN,
+    DITTO,
+    FEDAVG,
+    FINETUNING,
+    IFCA,
+    IFCA_NEAR,
+    LOCAL,
+    MR_MTL,
+    STARTS,
+    Result,
+    load_school,
+    silos_of,
+)
 
 
 @pytest.fixture
@@ -28,7 +41,8 @@ def school(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_mtl_prints_a_row_for_each_method_lambda_and_epsilon(school: None) -> None:
-    arguments = "--method fedavg,local,mr-mtl,chosen --lambda 0.5,2 --epsilon 4 --splits 2"
+    arguments = "--method fedavg,local,mr-mtl,chosen,finetuning,ditto,ifca,ifca-near"
+    arguments += " --lambda 0.5,2 --epsilon 4 --splits 2"
     arguments += " --rounds 4 --tuning-rounds 1 --json"
     result = CliRunner().invoke(mtl, arguments.split(), catch_exceptions=False)
     assert result.exit_code == 0
@@ -39,12 +53,18 @@ def test_mtl_prints_a_row_for_each_method_lambda_and_epsilon(school: None) -> No
         (MR_MTL, 0.5),
         (MR_MTL, 2.0),
         (CHOSEN, None),
+        (FINETUNING, None),
+        (DITTO, 0.5),
+        (DITTO, 2.0),
+        (IFCA, None),
+        (IFCA_NEAR, None),
     ]
     for row in rows:
         assert (row["epsilon"], row["splits"]) == (4.0, 2)
-        assert 0 < row["mse"] < 1
+        # IFCA starts at random, where scores of all sizes within the bound of 4 on four weights are predicted.
+        assert 0 < row["mse"] < (300 if row["method"] in STARTS else 1)
         assert row["std"] > 0
-    assert len(rows[-1]["chosen"]) == 2
+    assert len(rows[4]["chosen"]) == 2
 
 
 @pytest.mark.parametrize("scaling", ["public", "silo"])
@@ -66,14 +86,16 @@ def test_page_keeps_runs_and_replaces_those_that_come_again(tmp_path: Path) -> N
         Result(FEDAVG, math.inf, 6.0, 1, 0.025, "silo"),
         Result(LOCAL, 0.0, 6.0, 1, 0.026, "silo"),
         Result(CHOSEN, 1.0, 6.0, 1, 0.024, "silo"),
+        *(Result(IFCA, math.inf, 6.0, split, 0.027, "silo") for split in (1, 2, 3)),
     ]
     RUNS.add(tmp_path, runs)
     RUNS.add(tmp_path, [Result(CHOSEN, 3.0, 6.0, 1, 0.023, "silo")])
-    assert {run.mse for run in RUNS.read(tmp_path)} == {0.025, 0.026, 0.023}
+    assert {run.mse for run in RUNS.read(tmp_path)} == {0.025, 0.026, 0.023, 0.027}
     assert '"lambda_": "inf"' in (tmp_path / DATA).read_text()
     page = (tmp_path / PAGE).read_text()
-    assert "| fedavg | ∞ | 250.0 | 256.4 |" in page
+    assert "| fedavg | ∞ | 250.0 (1) | 256.4 |" in page
     assert "by votes | 230.0" in page
+    assert "| ifca |  | 270.0 ± 0.0 |  |" in page
 
 
 @pytest.mark.parametrize(
