@@ -75,11 +75,19 @@ class AliasTable:
 
     def probabilities(self) -> list[Fraction]:
         """Returns the exact probability with which each magnitude 0, 1, ... is sampled."""
+        return [Fraction(unit, 1 << (self.index_bits + self.coin_bits)) for unit in self._units()]
+
+    def largest(self) -> int:
+        """Returns the largest magnitude that is sampled."""
+        return max(m for m, unit in enumerate(self._units()) if unit)
+
+    def _units(self) -> list[int]:
+        """Returns the probability of each magnitude, in units of 2^-(b + c)."""
         units = [0] * (1 << self.index_bits)
         for threshold, first, second in zip(self.thresholds, self.first, self.second, strict=True):
             units[first] += threshold
             units[second] += (1 << self.coin_bits) - threshold
-        return [Fraction(unit, 1 << (self.index_bits + self.coin_bits)) for unit in units]
+        return units
 
 
 def _weights(sigma: Fraction, coin_bits: int) -> list[Decimal]:
@@ -119,8 +127,7 @@ class Sampler:
     @property
     def largest(self) -> int:
         """Largest possible |z|."""
-        reachable = [m for m, p in enumerate(self.table.probabilities()) if p]
-        return reachable[-1] * (1 + self.factor)
+        return self.table.largest() * (1 + self.factor)
 
     @classmethod
     @cache

@@ -108,7 +108,10 @@ def binary(value: object) -> bool:
 
 def digest(value: object) -> bool:
     """Accepts a digest of 32 bytes as ``encode`` writes it."""
-    return binary(value) and len(decode(value)) == 32
+    try:
+        return len(decode(value)) == 32
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

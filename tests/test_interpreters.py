@@ -49,6 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("minor", range(OLDEST, NEWEST + 1))
 def test_a_wheel_runs_whole_studies_in_a_bare_environment(
     minor: int, wheel: Path, tmp_path: Path

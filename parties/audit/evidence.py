@@ -21,6 +21,8 @@ from protocols.errors import CheckFailed
 from protocols.fields import Schema, decode
 from protocols.transcript import END, Reading, Record, Value, ended_round, read
 
+_REMOVALS = frozenset(note.what for note in distaim.REMOVALS)
+_MESSAGES = frozenset({"sent", "received"})
 _SCHEMAS = {
     distaim.PROTOCOL: distaim.SCHEMA,
     flaim.FLAIM_PROTOCOL: flaim.FLAIM_SCHEMA,
@@ -77,7 +79,7 @@ class TranscriptEntry:
     @property
     def is_removal(self) -> bool:
         """True for a note that removes owners from the count."""
-        return any(self.is_note(note.what) for note in distaim.REMOVALS)
+        return self.kind == "note" and self.record["what"] in _REMOVALS
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +90,19 @@ class TranscriptAttempt:
     opening: TranscriptEntry
     entries: Sequence[TranscriptEntry]
 
+    @cached_property
+    def events(self) -> Sequence[TranscriptEntry]:
+        """All entries but messages, which are most of a transcript."""
+        return [entry for entry in self.entries if entry.kind not in _MESSAGES]
+
     def of(self, *kinds: str) -> Iterator[TranscriptEntry]:
         """Returns the entries of these kinds."""
-        return (entry for entry in self.entries if entry.kind in kinds)
+        entries = self.events if _MESSAGES.isdisjoint(kinds) else self.entries
+        return (entry for entry in entries if entry.kind in kinds)
 
     def notes(self, what: str) -> list[TranscriptEntry]:
         """Returns the notes ``what``."""
-        return [entry for entry in self.entries if entry.is_note(what)]
+        return [entry for entry in self.events if entry.is_note(what)]
 
     def before(self, what: str) -> Sequence[TranscriptEntry]:
         """Returns the entries before the first note ``what``; all entries if there is none."""

@@ -23,7 +23,6 @@ from parties.config import Address
 from parties.foundation.errors import ConfigError
 from parties.foundation.exit_codes import ServiceRefused, Status
 from parties.foundation.process import disable_core_dumps
-from parties.service.status_client import NotRunning, request_document
 from parties.session.owner import DataOwner, Table
 from parties.storage.populations import owners_word
 
@@ -361,6 +360,9 @@ def service_answer(
     folder: Path, method: str, target: str, document: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
     """Returns the answer of the service in ``folder``. Raises ServiceRefused, StoreError."""
+    # Local import: an owner's commands have these options, too, and ask no service.
+    from parties.service.status_client import NotRunning, request_document
+
     try:
         status, answer = request_document(folder, method, target, document)
     except NotRunning as error:

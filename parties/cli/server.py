@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +18,6 @@ from parties.cli.runtime import (
     server_progress,
 )
 from parties.config import CertificateFiles, load_config
-from parties.federation.method import ServedMethod
-from parties.federation.server import run_federated_server
-from parties.federation.session import server_certificate_files
 from parties.foundation.errors import PartyError
 from parties.foundation.process import disable_core_dumps
 from parties.foundation.process_limits import raise_file_limit
@@ -34,6 +32,9 @@ from parties.observability.status import RunInfo, RunStatus
 from parties.service.exposed_run import command_handlers, with_admin_api
 from parties.session.operator_commands import OperatorCommands
 from protocols.memory import keep_freed_memory
+
+if TYPE_CHECKING:
+    from parties.federation.method import ServedMethod
 
 _PATH = click.Path(path_type=Path)
 _SERVER_RESUME_TEXT = "the same command goes on after the last finished round, once all three servers are started again"
@@ -110,7 +111,7 @@ def server(
         raise click.UsageError(f"--pid {pid} is for DistAIM; the run of {config} has one server")
 
 
-def _served_by(config: Path, pid: int | None, only: str | None) -> ServedMethod | None:
+def _served_by(config: Path, pid: int | None, only: str | None) -> "ServedMethod | None":
     """Returns the method with one server that a configuration is for; None for one of three compute servers.
 
     A configuration that cannot be loaded is left to the server itself, which reports it, as an event where asked:
@@ -176,7 +177,7 @@ def _serve_mpc(
 
 def _serve_federation(
     config: Path,
-    served: ServedMethod,
+    served: "ServedMethod",
     directory: Path | None,
     watch_stdin: bool,
     register: Path | None,
@@ -185,6 +186,10 @@ def _serve_federation(
     as_json: bool,
 ) -> None:
     """Runs the one server of a federation."""
+    # Local imports: compute servers need nothing of a federation.
+    from parties.federation.server import run_federated_server
+    from parties.federation.session import server_certificate_files
+
     progress = server_progress("server", log, as_json=as_json)
     folder = directory or config.absolute().parent / f"{served.key}-server"
 
@@ -227,12 +232,10 @@ async def _with_admin_api(
     tls: CertificateFiles,
     alone: bool,
 ) -> AsyncIterator[StepTracer]:
-    """Serves the server's admin socket; a trial's server has none, which saves it the import of a web server."""
+    """Serves the server's admin socket; a trial's server has none."""
     if not alone:
         yield no_tracing
         return
-    from parties.service.exposed_run import command_handlers, with_admin_api
-
     commands = command_handlers(supervision.cancel, asked)
     async with with_admin_api(board, folder, commands, tls=tls) as tracer:
         yield tracer

@@ -70,6 +70,8 @@ class Config:
     algorithm: tuple[str, Mapping[str, object]] | None = None
     """Name and table of the algorithm between silos; the algorithm itself parses the table."""
     refresh: RefreshSection | None = None
+    _digest: str = field(default="", init=False, repr=False, compare=False)
+    """Digest, once somebody has asked for it."""
 
     def __post_init__(self) -> None:
         check_sources(self.sources, self.run, self.clients, self.domain)
@@ -367,7 +369,9 @@ class Config:
 
     def digest(self) -> str:
         """Returns the hex SHA-256 of ``agreed``."""
-        return agreed_digest(self.agreed())
+        if not self._digest:
+            object.__setattr__(self, "_digest", agreed_digest(self.agreed()))
+        return self._digest
 
     def agreed(self) -> dict[str, object]:
         """Returns the values that all parties agree on.

@@ -42,7 +42,6 @@ from parties.local.jobs import (
     append_receipt,
     read_receipts,
 )
-from parties.methods.flaim.client import BriefCache, flaim_participation
 from parties.methods.registry import plan_of
 from parties.mpc.inputs.own import capacity_for
 from parties.mpc.planning.budget import distaim_release
@@ -168,6 +167,9 @@ async def run_flaim_clients(path: Path, share: tuple[int, int], *, progress: Pro
     job = OwnersJob.read(path)
     config = load_config(Path(job.config))
     workload = config.build_workload()
+    # Local import: other participants compute nothing of FLAIM's.
+    from parties.methods.flaim.client import BriefCache, flaim_participation
+
     briefs = BriefCache(workload)
     codes: NDArray[np.int32] = np.load(job.codes, mmap_mode="r", allow_pickle=False)
     owners: NDArray[np.int32] = np.load(job.owners, allow_pickle=False)

@@ -9,12 +9,16 @@ a method here and name none.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from parties.config import Config
 from parties.config.algorithms import OWN_ALGORITHMS, installed_algorithms, silo_algorithms
-from parties.federation.algorithm import AlgorithmPlan, FederatedMethod
-from parties.federation.method import ServedMethod
 from parties.foundation.errors import ConfigError
+
+# A run on three servers asks for its method, too, and needs nothing of a federation.
+if TYPE_CHECKING:
+    from parties.federation.algorithm import AlgorithmPlan, FederatedMethod
+    from parties.federation.method import ServedMethod
 
 _MODULES: Mapping[str, str] = {name: f"parties.methods.{name}" for name in OWN_ALGORITHMS}
 
@@ -41,19 +45,21 @@ def section_of(method: str) -> str | None:
     return method if method in _SERVED and method != "silos" else None
 
 
-def served_methods() -> Sequence[ServedMethod]:
+def served_methods() -> "Sequence[ServedMethod]":
     """Returns all methods with one server."""
     return [served_method(key) for key in _SERVED]
 
 
-def served_method(key: str) -> ServedMethod:
+def served_method(key: str) -> "ServedMethod":
     """Returns the method with one server that has the section ``key``."""
     found: ServedMethod = import_module(f"parties.methods.{_SERVED[key]}").SERVED
     return found
 
 
-def method_named(name: str, source: str = "the config") -> FederatedMethod:
+def method_named(name: str, source: str = "the config") -> "FederatedMethod":
     """Returns the method with the table [``name``]. Raises ConfigError where an installed package has none to load."""
+    from parties.federation.algorithm import FederatedMethod
+
     if name in _MODULES:
         own: FederatedMethod = import_module(_MODULES[name]).METHOD
         return own
@@ -71,7 +77,7 @@ def method_named(name: str, source: str = "the config") -> FederatedMethod:
     return found
 
 
-def plan_of(config: Config) -> AlgorithmPlan:
+def plan_of(config: Config) -> "AlgorithmPlan":
     """Returns the plan of the run of ``config``. Raises ConfigError."""
     if config.algorithm is None:
         raise ConfigError(

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 
 from parties.config import Config
-from parties.federation.server import run_federated_server
-from parties.federation.tls_members import TlsClients
 from parties.foundation.exit_codes import describe
 from parties.foundation.report_limit import ReportLimit
 from parties.local.processes import Child
@@ -283,6 +281,10 @@ async def run_study(
     async with with_admin_api(board, directory, orders, tls=tls, traces=traces) as tracer:
         progress = progress.also(tracer=tracer)
         if pid is None:
+            # Local imports: most studies have three servers.
+            from parties.federation.server import run_federated_server
+            from parties.federation.tls_members import TlsClients
+
             served = served_method(config.federation_section)
             await run_federated_server(
                 config,

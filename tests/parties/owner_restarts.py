@@ -34,7 +34,13 @@ from parties.federation.messages import (
 )
 from parties.federation.unopened import UnopenedSigner
 from parties.foundation.errors import FrameConnectError, FramePeerClosed
-from parties.mpc.submission import acceptance, delivery, status, withdrawal_client
+from parties.mpc.submission import (
+    acceptance,
+    delivery,
+    earlier_releases,
+    status,
+    withdrawal_client,
+)
 from parties.mpc.submission.http_api import COUNTED_STATUS, run_path, withdrawal_path
 from parties.mpc.submission.sealed_upload import (
     ReceiptSigner,
@@ -317,9 +323,14 @@ class Servers:
         async def no_differences(*_: object) -> str:
             return "run.epsilon"
 
+        async def unreached(_: Config, party: PartySection, *rest: object, **named: object) -> Any:
+            # Of earlier releases it hears nothing; `test_earlier_releases` has servers that tell.
+            return ServerAnswer(party, problem="no connection")
+
         with contextlib.ExitStack() as stack:
             for module in (acceptance, status, withdrawal_client):
                 stack.enter_context(patch.object(module, "ask_server", self.ask))
+            stack.enter_context(patch.object(earlier_releases, "ask_server", unreached))
             for module in (acceptance, delivery):
                 stack.enter_context(patch.object(module, "ask_differences", no_differences))
             stack.enter_context(patch.object(delivery._ServerConnection, "_exchange", exchange))

@@ -68,7 +68,7 @@ def _charged(attempt: TranscriptAttempt) -> Iterator[tuple[TranscriptEntry, bool
     No opening is due after charges that the attempt took over before its first round.
     """
     begun = False
-    for entry in attempt.entries:
+    for entry in attempt.events:
         begun = begun or entry.is_note(ROUND.what)
         if entry.kind == "ledger" or entry.is_note(REPEATED.what):
             yield entry, begun

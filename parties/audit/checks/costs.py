@@ -209,7 +209,7 @@ def _counted_proofs(session: MeshSession, terms: RunTerms) -> None:
         return
     for attempt in session.present:
         wanted = defaultdict[int, list[Tables]](list)
-        for note in filter(_counts_rows, attempt.entries):
+        for note in filter(_counts_rows, attempt.events):
             number, (_, rows) = note.number("round"), _joined(note, attempt, terms)
             wanted[number] += count_checks(_counted_rows(rows, terms, number).plan, rows)
         rounds = {key.round for key in tallies(attempt) if key.step == COUNT_VERIFY.name}
@@ -276,7 +276,7 @@ def _released(
     """Yields the costs of an attempt's choices and measurements, and of the noise made ahead of time."""
     plans = {number: plan for number, _, plan in rounds_of(attempt, terms)}
     chosen_from = _SelectionTracker(terms)
-    for entry in attempt.entries:
+    for entry in attempt.events:
         number = entry.number("round") if "round" in entry.record else -1
         chosen_from.see(entry)
         if _counts_rows(entry):

@@ -44,7 +44,7 @@ def linked_facts(
         rows = link.rows(declared)[0]
         return Aligned(rows, len(config.sources)), rows
     facts, levels = link.linking(declared), list[int]()
-    for entry in attempt.entries:
+    for entry in attempt.events:
         if entry.line <= note.line:
             continue
         if is_linked(entry):

@@ -41,6 +41,10 @@ def _key(entry: TranscriptEntry) -> MessageKey:
     return MessageKey(entry.text("label"), entry.text("digest"), size, entry.text("step"), round)
 
 
+def _keys(entries: Messages) -> list[MessageKey]:
+    return [_key(entry) for entry, _ in entries]
+
+
 def _between(evidence: Evidence, sender: int, receiver: int) -> tuple[Messages, Messages]:
     """Returns the messages from one server to another, as recorded by each of the two."""
 
@@ -62,11 +66,12 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
     for sender, receiver in ((first, second), (second, first)):
         sent, received = _between(evidence, sender, receiver)
         _same_at_both_ends(sent, received, sender=sender, receiver=receiver)
-        there = Counter(_key(entry) for entry, _ in received)
-        for entry, attempt in sent:
-            total, size = total + 1, size + entry.number("bytes")
-            if there[_key(entry)] > 0:
-                there[_key(entry)] -= 1
+        received_keys = _keys(received)
+        there = Counter(received_keys)
+        for (entry, attempt), key in zip(sent, _keys(sent), strict=True):
+            total, size = total + 1, size + key.size
+            if there[key] > 0:
+                there[key] -= 1
                 continue
             lost += 1
             require(
@@ -74,9 +79,9 @@ def messages(evidence: Evidence, first: int, second: int) -> str:
                 f"{_describe(entry, sender, receiver)} has no counterpart at server {receiver}: "
                 f"it was not received, or not as it was sent (line {entry.line} of server {sender}'s transcript)",
             )
-        for entry, attempt in received:
-            if there[_key(entry)] > 0:
-                there[_key(entry)] -= 1
+        for (entry, attempt), key in zip(received, received_keys, strict=True):
+            if there[key] > 0:
+                there[key] -= 1
                 lost += 1
                 require(
                     _may_be_lost(entry, attempt, sessions, pair=(first, second)),
@@ -101,11 +106,11 @@ def _same_at_both_ends(sent: Messages, received: Messages, *, sender: int, recei
     }
     for entry, attempt in sent:
         other = there.get((attempt.session, entry.text("label")))
-        require(
-            other is None or _key(other) == _key(entry),
-            f"{_describe(entry, sender, receiver)} was not received as it was sent (line {entry.line} of server "
-            f"{sender}'s transcript, line {other.line if other else 0} of server {receiver}'s)",
-        )
+        if other is not None and _key(other) != _key(entry):
+            raise CheckFailure(
+                f"{_describe(entry, sender, receiver)} was not received as it was sent (line {entry.line} of server "
+                f"{sender}'s transcript, line {other.line} of server {receiver}'s)"
+            )
 
 
 def _describe(entry: TranscriptEntry, sender: int, receiver: int) -> str:
@@ -150,13 +155,16 @@ def steps(evidence: Evidence, rounds: int) -> str:
 
 def _step_known(entry: TranscriptEntry, pid: int, rounds: int) -> None:
     name, number = entry.text("step"), entry.number("round")
-    where = f"line {entry.line} of server {pid}'s transcript"
     step = STEPS.get(name)
+    if step is not None and (
+        step.first_round <= number <= rounds if step.in_round else number == -1
+    ):
+        return
+    where = f"line {entry.line} of server {pid}'s transcript"
     if step is None:
         raise CheckFailure(f"{where}: the protocol has no step {name[:40]!r}")
-    fits = step.first_round <= number <= rounds if step.in_round else number == -1
-    require(
-        fits, f"{where}: step {name} does not belong to round {number if number >= 0 else None}"
+    raise CheckFailure(
+        f"{where}: step {name} does not belong to round {number if number >= 0 else None}"
     )
 
 
@@ -170,10 +178,10 @@ def order(evidence: Evidence) -> str:
                 # The lead estimates the model before a round, and once more after the last round.
                 if _is_estimate(entry) and entry.number("round") >= reached // _PHASES - 1:
                     position = max(position, reached)
-                require(
-                    position >= reached,
-                    f"line {entry.line} of server {transcript.pid}'s transcript ({_name(entry)}) comes too late",
-                )
+                if position < reached:
+                    raise CheckFailure(
+                        f"line {entry.line} of server {transcript.pid}'s transcript ({_name(entry)}) comes too late"
+                    )
                 reached, count = position, count + 1
     return f"{count} records of messages received, charges, openings and seals are in the protocol's order."
 
@@ -235,11 +243,11 @@ def clocks(evidence: Evidence) -> str:
     for transcript in evidence.transcripts:
         before = 0.0
         for entry in transcript.entries:
-            require(
-                entry.time >= before - 0.002,
-                f"time goes back by {before - entry.time:.3f} s in line {entry.line} of server {transcript.pid}'s "
-                "transcript",
-            )
+            if entry.time < before - 0.002:
+                raise CheckFailure(
+                    f"time goes back by {before - entry.time:.3f} s in line {entry.line} of server {transcript.pid}'s "
+                    "transcript"
+                )
             before = entry.time
     worst = 0.0
     for session in evidence.sessions:
@@ -265,9 +273,6 @@ def _least_lag(session: MeshSession, sender: int, receiver: int) -> float | None
     if one is None or other is None:
         return None
     sent = {_key(e): e.time for e in one.of("sent") if e.record["peer"] == receiver}
-    lags = [
-        e.time - sent[_key(e)]
-        for e in other.of("received")
-        if e.record["peer"] == sender and _key(e) in sent
-    ]
+    there = ((_key(e), e.time) for e in other.of("received") if e.record["peer"] == sender)
+    lags = [time - sent[key] for key, time in there if key in sent]
     return min(lags, default=None)

@@ -123,7 +123,7 @@ def _counted(attempt: TranscriptAttempt, before: _CountedOwners) -> _CountedOwne
     """
     here, accepted, opened = set[str](), dict(before.accepted), set(before.opened)
     where = f"of server {attempt.pid}'s transcript"
-    for entry in attempt.entries:
+    for entry in attempt.events:
         line = f"line {entry.line} {where}"
         if entry.is_note(COUNTED.what):
             names = [str(name) for name in entry.items("clients")]
@@ -225,7 +225,7 @@ def excluded(evidence: Evidence) -> tuple[ExcludedOwner, ...]:
         waiting: dict[str, ExcludedOwner] = {}
         noted: dict[str, ExcludedOwner] = {}
         accused: dict[str, list[int]] = {}
-        for entry in attempt.entries:
+        for entry in attempt.events:
             number = entry.number("round") if "round" in entry.record else -1
             if entry.is_note(ACCUSED.what):
                 shown = record_table(entry.record["shown"])
@@ -271,7 +271,7 @@ def _counted_in_the_end(evidence: Evidence) -> tuple[set[str], dict[str, int]]:
     for attempt in evidence.transcripts[0].attempts:
         if attempt.notes(ROUND.what):
             counted = set()
-        for entry in attempt.entries:
+        for entry in attempt.events:
             if entry.is_note(COUNTED.what):
                 counted = {str(name) for name in entry.items("clients")}
             elif entry.is_removal:
@@ -304,7 +304,7 @@ def _counted_batches(
     batch: Mapping[str, int] = {}
     inside, leaving = set[str](), set[str]()
     is_recount, first, resumed = set[str](), set[str](), set[str]()
-    for entry in attempt.entries:
+    for entry in attempt.events:
         if entry.is_removal:
             leaving |= record_table(entry.record["clients"]).keys() & inside
         elif entry.is_note(COUNTING.what):
@@ -355,7 +355,7 @@ def _follow(attempt: TranscriptAttempt, terms: RunTerms) -> tuple[int, int]:
     by_rows: set[str] = set()
     again = {entry.line for entry, _, repeated in _counted_batches(attempt) if repeated}
     opened = excluded = 0
-    for entry in attempt.entries:
+    for entry in attempt.events:
         where = f"line {entry.line} of server {attempt.pid}'s transcript"
         if entry.kind == "opened" and entry.record["what"] == PASSED.what:
             require(

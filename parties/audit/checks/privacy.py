@@ -249,7 +249,7 @@ def _openings_of(attempt: TranscriptAttempt, terms: RunTerms) -> list[str]:
     agreed = attempt.notes(AGREED.what)
     pending = list(terms.workload.one_way)[agreed[0].number("initial") if agreed else 0 :]
     opened, sorting = [], Sorting(terms.config)
-    for entry in attempt.entries:
+    for entry in attempt.events:
         if is_linked(entry):
             sorting.begin(entry)
         elif entry.is_note(SELECTING.what):
@@ -380,7 +380,7 @@ def _choices_hold(attempt: TranscriptAttempt, terms: RunTerms) -> None:
     """Verifies that an opened choice is one of the candidates, and that the noted query is that one."""
     candidates: list[int] = []
     opened: int | None = None
-    for entry in attempt.entries:
+    for entry in attempt.events:
         if entry.is_note(SELECTING.what):
             candidates = candidates_of(entry.text("candidates"), len(terms.workload.candidates))
         elif entry.kind == "opened" and entry.record["what"] == CHOICE.what:
@@ -511,12 +511,12 @@ def rounds_of(
     begun = False
     entries: list[TranscriptEntry] = []
     number = -1
-    for at, entry in enumerate(attempt.entries):
+    for at, entry in enumerate(attempt.events):
         if entry.is_note(ROUND.what):
             if begun:
                 yield number, entries, plan
             number, entries, begun = entry.number("round"), [], True
-            charged = _next_charge(attempt.entries[at + 1 :])
+            charged = _next_charge(attempt.events[at + 1 :])
             plan = _advanced(plan, number, charged, f"round {number} of server {attempt.pid}")
         elif entry.kind == "ledger" and begun:
             require(

@@ -58,7 +58,7 @@ def _measured_in(
     plans: dict[int, Schedule] = {n: plan for n, _, plan in rounds_of(attempt, terms)}
     left = iter(terms.workload.one_way[attempt.notes(AGREED.what)[0].number("initial") :])
     clients, candidate = 0, -1
-    for entry in attempt.entries:
+    for entry in attempt.events:
         if entry.is_note(ROUND.what):
             clients = entry.number("clients")
         elif entry.is_note(SELECTED.what):
