@@ -306,9 +306,19 @@ def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
 
 
 @click.command(epilog="Example: syncret bench flower --clients 100 --rounds 3 --repeats 2")
-@click.option("--clients", type=click.IntRange(6, 1000), default=100, show_default=True)
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
-@click.option("--repeats", type=click.IntRange(1, 100), default=2, show_default=True)
+@click.option(
+    "--clients", type=click.IntRange(6, 1000), default=100, show_default=True, help="FLAIM clients."
+)
+@click.option(
+    "--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Rounds of FLAIM."
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1, 100),
+    default=2,
+    show_default=True,
+    help="Runs of each kind.",
+)
 @click.option("--malicious", is_flag=True, help="Signed sums as well.")
 @output_option("Where the page and the runs go.")
 def flower(clients: int, rounds: int, repeats: int, malicious: bool, output: Path | None) -> None:

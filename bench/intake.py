@@ -115,7 +115,13 @@ async def _owners(path: Path, names: Sequence[str]) -> float:
 
 
 @click.command(epilog="Example: syncret bench intake --owners 100 --json")
-@click.option("--owners", type=click.IntRange(1), default=100, show_default=True)
+@click.option(
+    "--owners",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Owners that submit, one after the other.",
+)
 @click.option(
     "--columns",
     type=click.IntRange(3, 30),
@@ -123,7 +129,13 @@ async def _owners(path: Path, names: Sequence[str]) -> float:
     show_default=True,
     help="Columns of 8 codes; an owner's counts are of three-way queries of them.",
 )
-@click.option("--form", type=click.Choice(FORMS), default=SEEDED, show_default=True)
+@click.option(
+    "--form",
+    type=click.Choice(FORMS),
+    default=SEEDED,
+    show_default=True,
+    help="Form of the submissions.",
+)
 @json_object_option
 def intake(owners: int, columns: int, form: str, as_json: bool) -> None:
     """Measure how servers take submissions in: seconds, bytes on the wire and connections of an owner."""

@@ -109,6 +109,7 @@ def merge_seconds(rows: int) -> float:
     type=click.Choice(SECURITIES),
     default=SECURITIES,
     show_default=True,
+    help="Whether servers prove what they compute (malicious); may be given twice.",
 )
 @click.option(
     "--network",

@@ -172,12 +172,34 @@ def page(results: list[Result]) -> str:
     show_default=True,
     help="By commas.",
 )
-@click.option("--rows", type=click.IntRange(10), default=10_000, show_default=True)
+@click.option(
+    "--rows",
+    type=click.IntRange(10),
+    default=10_000,
+    show_default=True,
+    help="Rows in both sources, at most.",
+)
 @click.option("--clients", type=click.IntRange(1), default=3, show_default=True, help="A source.")
-@click.option("--epsilon", type=float, default=1.0, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--degree", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--queries", type=click.IntRange(1), default=64, show_default=True)
+@click.option(
+    "--epsilon", type=float, default=1.0, show_default=True, help="Privacy budget of a run."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Rounds of DistAIM and central AIM.",
+)
+@click.option(
+    "--degree", type=click.IntRange(1), default=3, show_default=True, help="Columns of a query."
+)
+@click.option(
+    "--queries",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Queries that are drawn.",
+)
 @repeats_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run, on standard output.")
 def link_utility(

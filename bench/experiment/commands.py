@@ -42,7 +42,13 @@ def results_option(default: Path) -> Callable[[F], F]:
     )
 
 
-repeats_option = click.option("--repeats", type=click.IntRange(1), default=1, show_default=True)
+repeats_option = click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Runs of each kind, each with a seed of its own.",
+)
 
 
 class Listed(click.ParamType[tuple[T, ...]], Generic[T]):

@@ -39,7 +39,13 @@ _into_page = output_option("Also put the result into load.json and load.md in th
 
 
 @click.command(epilog="Example: syncret bench load owners --owners 1000 --garbage 0.1 --json")
-@click.option("--owners", type=click.IntRange(1, 100_000), default=10_000, show_default=True)
+@click.option(
+    "--owners",
+    type=click.IntRange(1, 100_000),
+    default=10_000,
+    show_default=True,
+    help="Honest owners.",
+)
 @click.option(
     "--garbage",
     type=click.FloatRange(0, 0.9),
@@ -98,7 +104,13 @@ def owners(
 
 
 @click.command(epilog="Example: syncret bench load soak --minutes 60")
-@click.option("--minutes", type=click.FloatRange(0, 10_000), default=60, show_default=True)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, 10_000),
+    default=60,
+    show_default=True,
+    help="How long studies are begun.",
+)
 @click.option("--studies", type=click.IntRange(1), help="At most so many.")
 @_into_page
 @json_option

@@ -40,7 +40,11 @@ _EXAMPLE = "Example: syncret bench overhead --dataset adult --rounds 4,32,96 --j
     "--rounds", type=whole_numbers(10_000, "4,32,96"), default=PAPER_ROUNDS, help="T [4,32,96]."
 )
 @click.option(
-    "--clients", type=click.IntRange(3, 100_000), default=Population().clients, show_default=True
+    "--clients",
+    type=click.IntRange(3, 100_000),
+    default=Population().clients,
+    show_default=True,
+    help="Clients of the population (K).",
 )
 @click.option(
     "--participation",

@@ -49,8 +49,19 @@ _EXAMPLE = "Example: syncret bench quality --dataset adult --method aim --repeat
     show_default=True,
     help="Of a table at most, drawn at random; nine tenths are synthesised from.",
 )
-@click.option("--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
-@click.option("--delta", type=click.FloatRange(0, 1, min_open=True), default=1e-5)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Privacy budget of a run.",
+)
+@click.option(
+    "--delta",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1e-5,
+    help="Delta of that budget.",
+)
 @click.option(
     "--clients",
     type=click.IntRange(3),

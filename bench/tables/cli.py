@@ -36,8 +36,19 @@ from mechanisms.errors import MechanismError
 @click.option(
     "--persons", type=click.IntRange(100), default=PERSONS, show_default=True, help="In the tables."
 )
-@click.option("--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
-@click.option("--delta", type=click.FloatRange(0, 1, min_open=True), default=1e-5)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Privacy budget of a person, over all tables.",
+)
+@click.option(
+    "--delta",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1e-5,
+    help="Delta of that budget.",
+)
 @click.option(
     "--limit",
     type=click.FloatRange(1),

@@ -54,8 +54,8 @@ _LEAST_DIGITS = 8
 def budget(ctx: click.Context, budget: Path | None, as_json: bool) -> None:
     """Show what was spent of each population, in which runs, all together, what is left, and what refreshes would cost.
 
-    A population is the people in tables that resemble one another; a table is charged to the population whose it is,
-    wherever it lies, or as you say with --population and --new-population. The first run sets the lifetime limit;
+    A population is the people in tables that resemble one another. A table is charged to its population, wherever the
+    file lies, or as you say with --population and --new-population. The first run sets the lifetime limit;
     `syncret budget set` changes it, and nothing else does. There is no command that forgets a run: what was released
     stays released. Keep the file and its key beside it (FILE.key), and keep copies of both.
     """

@@ -221,7 +221,14 @@ def request(name: str, keys: Path, invitation: str | None, *, wait_s: float, as_
 @certs.command(
     short_help="The coordinator: make the authority.", epilog="Example: syncret certs authority"
 )
-@click.option("--dir", "directory", type=_PATH, default=Path("authority"), show_default=True)
+@click.option(
+    "--dir",
+    "directory",
+    type=_PATH,
+    default=Path("authority"),
+    show_default=True,
+    help="The authority's folder. Its key stays there.",
+)
 @days_option(_AUTHORITY_DAYS)
 @common_options
 def authority(directory: Path, days: float, as_json: bool) -> None:
@@ -281,7 +288,13 @@ def merge_command(
 )
 @click.argument("requests", type=_PATH, nargs=-1, required=True)
 @authority_option
-@click.option("--out", type=_PATH, default=Path("certs"), show_default=True)
+@click.option(
+    "--out",
+    type=_PATH,
+    default=Path("certs"),
+    show_default=True,
+    help="Folder for the certificates.",
+)
 @days_option(365)
 @common_options
 def admit_command(
@@ -315,9 +328,9 @@ def admit_command(
 @click.argument("name")
 @common_options
 def backup_key(name: str, as_json: bool) -> None:
-    """Make NAME.backup-key, which opens backups, and NAME.backup-pub, which is all that making one takes.
+    """Make NAME.backup-key, which opens backups, and NAME.backup-pub, with which they are made.
 
-    The first belongs on another machine than the server's, or on paper; whoever has it reads this server's shares.
+    Keep the first on another machine than the server's, or on paper: whoever has it can read this server's shares.
     """
     check_subject(name)  # The name becomes part of a path.
     private, public = Path(f"{name}.backup-key"), Path(f"{name}.backup-pub")

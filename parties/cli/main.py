@@ -52,7 +52,7 @@ _GROUPS: Mapping[str, Mapping[str, _Entry]] = {
     "Run a server": {
         "serve": _Entry("serve", "Run a server: of one study, or a service that takes many.", True),
         "study": _Entry("study", "Propose, look at, approve, close and end a service's studies."),
-        "status": _Entry("maintain", "Show what a server, or a service, is at.", True),
+        "status": _Entry("maintain", "Show how far a server, or a service, is.", True),
         "console": _Entry("serve", "Show a server, or a service, in a browser on this host.", True),
         "close": _Entry("operator_commands", "Take no further data owners in a run.", True),
         "finish": _Entry("operator_commands", "End a run with the rounds that are done.", True),

@@ -298,13 +298,13 @@ _SERVER_FOLDER_GLOBS = ("party-*", "parties/*", "run", "studies/*/run")
 @click.option("--watch", is_flag=True, help="Go on showing it until the server ends.")
 @common_options
 def status(directory: Path, watch: bool, as_json: bool) -> None:
-    """Show what the server that runs in DIR is at: owners, rounds, budget, peers, errors.
+    """Show how far the server in DIR is: owners, rounds, budget, peers, errors.
 
     DIR is the folder of `syncret serve study`, by default the one you are in, or a trial's,
-    which has several; of `syncret serve`, whose studies are listed, or of one of its studies. What runs is asked by the
-    socket in its folder, which only who may enter the folder can reach. Where nothing runs, it is shown how far the run
-    came. Exit status: 0 where every server runs or has finished, 16 where one does not run and is not done. With
-    --json, one line of JSON a server, and a line for each change with --watch.
+    which has several; of `syncret serve`, whose studies are listed, or of one of its studies. A running server is asked
+    by the socket in its folder, which only those can reach who may enter the folder. Where none runs, the command shows
+    how far the run came. Exit status: 0 where every server runs or has finished, 16 where one does not run and is not
+    done. With --json, one line of JSON a server, and a line for each change with --watch.
     """
     if (done := _finished_trial(directory)) is not None:
         click.echo(json.dumps(done) if as_json else f"finished; its report is {done['report']}")

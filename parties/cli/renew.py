@@ -157,7 +157,14 @@ def owner(certificates: tuple[Path, ...], authority: Path, days: float, *, as_js
     short_help="The coordinator: the authority's certificate.",
     epilog="Example: syncret certs renew authority",
 )
-@click.option("--dir", "directory", type=_PATH, default=Path("authority"), show_default=True)
+@click.option(
+    "--dir",
+    "directory",
+    type=_PATH,
+    default=Path("authority"),
+    show_default=True,
+    help="The authority's folder. Its key stays there.",
+)
 @days_option(_AUTHORITY_DAYS)
 @common_options
 def authority(directory: Path, days: float, *, as_json: bool) -> None:

@@ -58,6 +58,25 @@ def test_commands_have_help_with_an_example_and_json(name: str) -> None:
     assert "--json" in shown.output
 
 
+def options(name: str, command: click.Command | None) -> Iterator[tuple[str, click.Option]]:
+    """Yields the options of a command, and of all below it, that are not hidden."""
+    if command is None or command.hidden:
+        return
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            yield name, parameter
+    if isinstance(command, click.Group):
+        for below in command.list_commands(CONTEXT):
+            yield from options(f"{name} {below}", command.get_command(CONTEXT, below))
+
+
+def test_every_option_says_what_it_is() -> None:
+    found = [each for name in PUBLIC for each in options(name, COMMANDS[name])]
+    assert len(found) > 500
+    silent = [f"{name} {option.opts[0]}" for name, option in found if not option.help]
+    assert not silent
+
+
 def ranges(command: click.Command) -> list[click.Parameter]:
     """The parameters of a command, and of all below it, that are ranges of numbers."""
     if isinstance(command, click.Group):

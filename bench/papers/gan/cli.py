@@ -26,7 +26,13 @@ _METHODS = (CENTRAL, FEDERATED, *REFERENCES)
     multiple=True,
     help="By default all; the last three train nothing.",
 )
-@click.option("--epsilon", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Privacy budget of a run; delta is 1e-5.",
+)
 @repeats_option
 @click.option(
     "--partition",

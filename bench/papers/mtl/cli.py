@@ -55,7 +55,11 @@ HELD_OUT = 0.1
 
 @click.command("mtl", epilog=_EXAMPLE)
 @click.option(
-    "--task", type=click.Choice(["school", "pandemic"]), default="school", show_default=True
+    "--task",
+    type=click.Choice(["school", "pandemic"]),
+    default="school",
+    show_default=True,
+    help="School: exam scores in 139 schools; pandemic: infections in a made-up state.",
 )
 @click.option(
     "--method",
@@ -76,8 +80,20 @@ HELD_OUT = 0.1
 @click.option(
     "--epsilon", "epsilons", type=POSITIVE, default="6", show_default=True, help="By commas."
 )
-@click.option("--splits", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--first-split", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--splits",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Splits into training and test rows, or made-up states; each is run.",
+)
+@click.option(
+    "--first-split",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of the first of them.",
+)
 @click.option(
     "--scaling",
     type=click.Choice(SCALINGS),
@@ -86,10 +102,28 @@ HELD_OUT = 0.1
     help="Features by each silo's own mean and deviation, not charged, as the paper; or by public bounds.",
 )
 @click.option("--rounds", type=click.IntRange(2), help=f"{ROUNDS} by default, 2 for pandemic.")
-@click.option("--tuning-rounds", type=click.IntRange(1), default=20, show_default=True)
+@click.option(
+    "--tuning-rounds",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Rounds after which silos vote, with --method chosen.",
+)
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--persons", type=click.IntRange(300), default=100_000, show_default=True)
-@click.option("--silos", type=click.IntRange(1, 40), default=3, show_default=True)
+@click.option(
+    "--persons",
+    type=click.IntRange(300),
+    default=100_000,
+    show_default=True,
+    help="Persons of the made-up state.",
+)
+@click.option(
+    "--silos",
+    type=click.IntRange(1, 40),
+    default=3,
+    show_default=True,
+    help="Silos that share them.",
+)
 @click.option(
     "--neighbours",
     type=whole_numbers(100, "20,5"),
@@ -97,7 +131,13 @@ HELD_OUT = 0.1
     show_default=True,
     help="K, by commas; the first is varied with.",
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=0.2, show_default=True)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    default=0.2,
+    show_default=True,
+    help="Learning rate.",
+)
 @click.option("--json", "as_json", is_flag=True, help='{"results": [...]} on standard output.')
 @output_option("Folder of the page and of all runs, which are added to those there.")
 def mtl(

@@ -35,11 +35,26 @@ RESULTS = "utility-mwem.json"
     type=NAME_LIST,
     default=",".join(METHODS),
     show_default=True,
+    help="Of aim, mwem and distmwem, by commas.",
 )
-@click.option("--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Privacy budget of a run.",
+)
 @click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="T.")
-@click.option("--owners", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option(
+    "--owners",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Owners among whom the rows are split.",
+)
+@click.option(
+    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of each method."
+)
 @output_option(f"Folder for {RESULTS}, which `syncret bench utility --output` has on its page.")
 @json_option
 def mwem(

@@ -84,8 +84,10 @@ _INTEGERS, _NUMBERS = Listed(int, "N,...", "whole numbers"), Listed(float, "X,..
 )
 @click.option("--beta", type=_NUMBERS, default="0.1", show_default=True, help="Of label-skew.")
 @click.option("--skew", type=_NUMBERS, default="3", show_default=True, help="Of synthfs.")
-@click.option("--epsilon", type=_NUMBERS, default="1", show_default=True)
-@click.option("--delta", type=float, default=1e-5, show_default=True)
+@click.option(
+    "--epsilon", type=_NUMBERS, default="1", show_default=True, help="Privacy budgets, by commas."
+)
+@click.option("--delta", type=float, default=1e-5, show_default=True, help="Delta of each budget.")
 @click.option("--rounds", type=_INTEGERS, default="10", show_default=True, help="T.")
 @click.option("--annealed", is_flag=True, help="Annealing in place of a fixed T.")
 @click.option(
