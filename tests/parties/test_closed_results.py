@@ -231,7 +231,7 @@ async def test_a_file_of_another_size_is_not_kept(
         aiohttp.ClientSession() as session,
         session.get(f"{served.url}{result_path('stays')}/{TRANSCRIPT_FILE}") as response,
     ):
-        with pytest.raises(NotYet, match="other than its"):
+        with pytest.raises(NotYet, match="that were announced"):
             await client._write(response, target, size, what="it")
     assert not any("file" in name for name in os.listdir(tmp_path))
 
