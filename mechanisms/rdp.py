@@ -69,7 +69,7 @@ def sampled_gaussian(q: float, z: float) -> NDArray[np.float64]:
 def _log_moments(q: float, z: float) -> NDArray[np.float64]:
     """(a - 1) D_a = log E[(Q/P)^a] of the mixture Q = (1-q) P + q P_shifted, for the whole orders.
 
-    Cached, since a ledger adds up its steps again for each charge; callers do not write to it.
+    Cached, since a ledger adds up its steps again for each charge, hence read-only.
     """
     # log of C(a, k) (1-q)^(a-k) q^k, and the exponent (k^2 - k) / (2 z^2).
     shares = _LOG_BINOMIALS + (_A - _K) * math.log1p(-q) + _K * math.log(q)
@@ -85,6 +85,7 @@ def _log_moments(q: float, z: float) -> NDArray[np.float64]:
         np.exp(np.minimum(terms, 0)) - np.exp(shares),
     )
     moments: NDArray[np.float64] = np.where(peak < 0, np.log1p(above.sum(axis=1)), log_sum)
+    moments.flags.writeable = False
     return moments
 
 

@@ -74,12 +74,12 @@ def collect(folder: RunFolder, files: Sequence[str] = RESULT_FILES) -> None:
 
 
 def finish_trial(
-    trial: Trial, folder: RunFolder, report: RunReport, *, read_s: float = 0.0
+    trial: Trial, folder: RunFolder, report: RunReport, *, read_s: float | None = None
 ) -> Mapping[str, object]:
     """Adds the trial's own measurements, writes the report, removes all secrets; returns report.json.
 
-    ``read_s`` are the seconds in which the table was read and checked. They are added to the report's, as are those
-    of this function; the page lacks the latter, since it is drawn in them. Raises StoreError.
+    ``read_s`` are the seconds in which the table was read and checked, if they are known. They are added to the
+    report's, as are those of this function; the page lacks the latter, since it is drawn in them. Raises StoreError.
     """
     started = time.perf_counter()
     model = Model.load(folder.path / "model")
@@ -89,7 +89,7 @@ def finish_trial(
     measured = utility(trial, synthetic.codes, model)
     columns = column_summaries(trial.config.domain, synthetic.values, trial.values or None)
     quality = _quality(trial, folder, synthetic)
-    seconds = _with_phase(report.time_s, "read", read_s)
+    seconds = report.time_s if read_s is None else _with_phase(report.time_s, "read", read_s)
     report = replace(report, utility=measured, columns=columns, quality=quality, time_s=seconds)
     document = report.to_dict()
     shown = report_figures(document, trial.workload, synthetic.codes, real=trial.codes)

@@ -93,6 +93,7 @@ def check_run(
     codes = encode(config.domain, drawn)
     assert len(codes) == pytest.approx(ROWS, abs=60)
     document = finish_trial(trial, run, report)
+    assert "read_s" not in document["time"]  # type: ignore[operator]
     claims = tables(optional(document, "quality")["columns"])
     wrong = {claim["column"]: claim["wrong"] for claim in claims}
     assert {*wrong} == {*config.domain.names}
