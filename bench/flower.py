@@ -294,6 +294,12 @@ def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
             "",
             f"{made_by(record)} Adult among {clients} clients, {runs[0].rounds} rounds, all clients in each.",
             "",
+            "## In short",
+            "",
+            *_short(runs),
+            "",
+            "## Figures",
+            "",
             markdown_table(heads, rows, right=(2, 3, 4, 5, 6)),
             "",
             "Bytes are of the frames, which are the same messages; Flower's own envelopes come on top. Seconds are of "
@@ -303,6 +309,23 @@ def page(record: Mapping[str, Any], runs: Sequence[Run], clients: int) -> str:
             "",
         )
     )
+
+
+def _short(runs: Sequence[Run]) -> list[str]:
+    """Returns what Flower changes, for each mode that was run over both."""
+    points = []
+    for security, some in grouped(runs, lambda run: run.security).items():
+        by = grouped(some, lambda run: run.transport)
+        if len(by) < 2:
+            continue
+        own, flowers = (by[name] for name in (OWN, FLOWER))
+        errors = " and ".join(f"{fmean(known(part, 'error')):.3f}" for part in (own, flowers))
+        longer = fmean(known(flowers, "seconds")) / fmean(known(own, "seconds"))
+        points.append(
+            f"- {security}: the error is {errors} over our connections and over Flower; a run over Flower takes "
+            f"{longer:.1f} times as long."
+        )
+    return points or ["Only one of the two was run."]
 
 
 @click.command(epilog="Example: syncret bench flower --clients 100 --rounds 3 --repeats 2")

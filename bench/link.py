@@ -203,13 +203,24 @@ def _page(record: dict[str, object], results: Sequence[Joined]) -> str:
         "of the slowest party; bytes those sent by the mean party, a row of either source; pandas' seconds are of an",
         "inner join of as many rows in the clear. The order of the shuffled rows decides how many rounds there are.",
         "",
-        _table(results),
+        "## In short",
         "",
         *(
-            f"Goal: {GOAL_ROWS:,} with {GOAL_ROWS:,} rows in {GOAL_SECONDS:.0f} s: {r.seconds:.1f} s, {r.security}: "
-            f"{'met' if r.seconds <= GOAL_SECONDS else 'not met'}."
+            f"- {r.security}: {GOAL_ROWS:,} rows are joined with {GOAL_ROWS:,} others in {r.seconds:.1f} s; the "
+            f"goal of {GOAL_SECONDS:.0f} s is {'met' if r.seconds <= GOAL_SECONDS else 'not met'}."
             for r in at_goal
         ),
+        *(
+            []
+            if at_goal
+            else [f"No two sources of {GOAL_ROWS:,} rows were joined, which the goal is for."]
+        ),
+        "",
+        "## Figures",
+        "",
+        _table(results),
+        "",
+        "## Published figures",
         "",
         *(f"- {note}" for note in NOTES),
         "",

@@ -88,7 +88,7 @@ class Limit:
         texts = np.empty(len(codes), object)
         for code, values in self.within.items():
             of_code = np.flatnonzero(codes == code)
-            if len(values) and len(of_code):
+            if len(of_code):
                 places = generator.integers(0, len(values), len(of_code))
                 texts[of_code] = np.array(values, object)[places]
         return texts

@@ -23,6 +23,7 @@ from bench.engine.tasks import (
     selection,
 )
 from bench.engine.whole import Run, runs_markdown
+from bench.experiment.appendix import parted
 from bench.experiment.circumstances import commit, listed_machine, machine, today
 from bench.experiment.documents import publish, write_json
 from bench.experiment.markdown import markdown_table
@@ -39,6 +40,16 @@ _BOTH = (
     "task | network | size | SH s | M s | M / SH | SH bytes | M bytes | SH rounds | M rounds"
     " | MP-SPDZ SH | MP-SPDZ M"
 )
+FRONT = ("Both security modes", "Against the goals", "Whole runs")
+"""Sections of the page that are not for its appendix."""
+_FIRST = (
+    ("abs_error", 1_000_000, "A grouped absolute error of 1,000,000 cells"),
+    ("select", 1_000_000, "A select among 250 candidates of 1,000,000 cells"),
+    ("discrete_gaussian", 32_768, "32,768 samples of discrete Gaussian noise"),
+    ("count_rows", 48_842, "Counting Adult's 48,842 rows into 2.74 million cells"),
+    ("join", 50_000, "Joining 50,000 rows with 50,000 others by a key"),
+)
+"""Tasks and sizes that the page names first."""
 # Columns that fit a terminal, by shorter names; a column without one is left out.
 _SHORT = ("task", "net", "size", "s", "", "per s", "bytes", "", "rounds", "peak", "", "floor s", "")
 _SHORT_COLUMNS = {number: name for number, name in enumerate((*_SHORT, "peer x")) if name}
@@ -116,14 +127,36 @@ def markdown(
         "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",
         "processor seconds are those of the three parties together. `bench/README.md` says what the columns mean.",
         "",
-        *_selections(results),
+        *_in_short(results),
         *_both_modes(results),
+        "## All figures",
+        "",
+        *_selections(results),
         markdown_table(_COLUMNS, map(_row, results)),
         "",
         *_goals(results),
         *runs_markdown(runs),
     ]
     return "\n".join(lines)
+
+
+def _in_short(results: Sequence[Result]) -> list[str]:
+    """Returns the seconds of a few tasks in both modes, beside the peer's, and how many goals are met."""
+    known = {(r.task, r.size, r.security): r for r in results if r.network == LOOPBACK}
+    points = []
+    for task, size, what in _FIRST:
+        parts = []
+        for mode in (SEMI_HONEST, MALICIOUS):
+            if (found := known.get((task, size, mode))) is not None:
+                peer = MP_SPDZ.get((task, size, mode))
+                beside = f" (MP-SPDZ: {peer.seconds:.3g} s)" if peer else ""
+                parts.append(f"{found.seconds:.2g} s {mode}{beside}")
+        if parts:
+            points.append(f"- {what}: {', '.join(parts)}.")
+    if goals := judged(results):
+        met = sum(one.met for one in goals)
+        points.append(f"- Of {len(goals)} goals {met} are met.")
+    return ["## In short", "", *points, ""] if points else []
 
 
 def _selections(results: Sequence[Result]) -> list[str]:
@@ -176,8 +209,6 @@ def _both_modes(results: Sequence[Result]) -> list[str]:
         "included; and what MP-SPDZ's replicated rings took in the same setting, where that was measured.",
         "",
         markdown_table(_BOTH, rows),
-        "",
-        "## All figures",
         "",
     ]
 
@@ -259,5 +290,5 @@ def write(
 ) -> None:
     """Writes engine.json, engine.md and engine.png to ``folder``, which is created if missing."""
     write_json(folder / "engine.json", record)
-    publish(folder, {"engine.md": markdown(record, results, runs)})
+    publish(folder, parted("engine.md", markdown(record, results, runs), FRONT))
     plot(results, folder / "engine.png")

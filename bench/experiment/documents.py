@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from bench.experiment.appendix import parted
 from bench.experiment.circumstances import made_by
 from bench.fetch import DatasetError
 from parties.storage.files import disk_errors, write_atomic
@@ -75,7 +76,8 @@ def record_a_line(field: str, rows: Sequence[Row]) -> str:
 class Document(Generic[T]):
     """The records of ``command`` in the file ``data`` of a folder, by ``key``, and their ``page``.
 
-    The page's name goes with the function that makes it of all records. ``order`` None leaves records in the order in
+    The page's name goes with the function that makes it of all records; ``front`` are the titles of its sections that
+    are not for its appendix (`bench.experiment.appendix.parted`). ``order`` None leaves records in the order in
     which they came. ``field`` is the name of their list in the file.
     """
 
@@ -89,11 +91,13 @@ class Document(Generic[T]):
         key: Callable[[T], object],
         order: Callable[[T], Any] | None = None,
         page: tuple[str, Callable[[Sequence[T]], str]] | None = None,
+        front: Sequence[str] = (),
         field: str = "records",
         form: Callable[[str, Sequence[Row]], str] = indented,
     ) -> None:
         self.data = data
-        self._command, self._field, self._page = command, field, page
+        self._command, self._field = command, field
+        self._page, self._front = page, front
         self._parse, self._to_row, self._form = parse, to_row, form
         self._key, self._order = key, order
 
@@ -112,10 +116,14 @@ class Document(Generic[T]):
             if self._order is not None:
                 ordered.sort(key=self._order)
             texts = {self.data: self._form(self._field, [self._to_row(one) for one in ordered])}
-            if self._page is not None:
-                name, markdown = self._page
-                texts[name] = markdown(ordered)
-            publish(folder, texts)
+            publish(folder, texts | self.pages(ordered))
+
+    def pages(self, records: Sequence[T]) -> dict[str, str]:
+        """Returns the page of ``records`` and its appendix, by the names of their files."""
+        if self._page is None:
+            return {}
+        name, markdown = self._page
+        return parted(name, markdown(records), self._front)
 
 
 def command_records(
@@ -124,6 +132,7 @@ def command_records(
     markdown: Callable[[Sequence[Row]], str],
     *,
     order: Callable[[Row], Any],
+    front: Sequence[str] = (),
     field: str = "records",
 ) -> Document[Row]:
     """Returns the document ``stem``.json of records with a ``command`` each, and their page: a command has one."""
@@ -135,6 +144,7 @@ def command_records(
         key=lambda row: row["command"],
         order=order,
         page=(f"{stem}.md", markdown),
+        front=front,
         field=field,
     )
 

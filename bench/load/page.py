@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.experiment.circumstances import circumstances
 from bench.experiment.documents import Row, by_kind, command_records, sections
-from bench.experiment.markdown import listed, markdown_table, mb
+from bench.experiment.markdown import filled, listed, markdown_table, mb
 from bench.load.services import SERVICES
 from bench.load.soak import Grown
 
@@ -55,7 +55,37 @@ def add(folder: Path, kind: str, command: str, result: Row) -> None:
 
 def markdown(records: Sequence[Row]) -> str:
     """Returns the page of all ``records``."""
-    return "\n".join([_HEAD, *sections(records, _SECTIONS)])
+    return "\n".join([_HEAD, _short(records), *sections(records, _SECTIONS)])
+
+
+def _short(records: Sequence[Row]) -> str:
+    """Returns a point for each kind of measurement that there is."""
+    of = {kind: [r["result"] for r in records if r["kind"] == kind] for kind in _SECTIONS}
+    points = []
+    if of[OWNERS]:
+        most = max(of[OWNERS], key=lambda result: int(result["owners"]))
+        points.append(
+            f"Of {most['owners']:,} owners, {most['accepted']:,} were accepted, {most['per_second']:.0f} a second, "
+            f"beside {most['garbage']:,} pieces of garbage; {most['lost']:,} were lost, {most['twice']:,} counted "
+            f"twice, and of the senders of garbage {most['uninvited']:,} were counted."
+        )
+    if of[SOAK]:
+        longest = max(of[SOAK], key=lambda result: int(result["studies"]))
+        problems = [text for grown in longest["services"] for text in Grown(**grown).problems]
+        points.append(
+            f"{longest['studies']} studies one after the other leave the services as they were."
+            if not problems
+            else f"After {longest['studies']} studies one after the other {len(problems)} resources have grown."
+        )
+    if of[LONG]:
+        shapes = [result["shape"] for result in of[LONG]]
+        most_of = ", ".join(
+            f"{max(int(shape[name]) for shape in shapes):,} {said}"
+            for name, said in (("clients", "clients"), ("rounds", "rounds"), ("rows", "rows"))
+        )
+        widest = max(int(shape["columns"]) for shape in shapes)
+        points.append(f"The largest runs, one each: {most_of} and {widest:,} columns.")
+    return "\n".join(["## In short", "", *(filled(f"- {point}", "  ") for point in points), ""])
 
 
 def _owners(result: Mapping[str, Any]) -> str:

@@ -7,20 +7,25 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.experiment.appendix import parted
+from bench.experiment.documents import publish
 from bench.experiment.markdown import markdown_table, mb, size
 from bench.experiment.pictures import mark, panel_of_each, panels
 from bench.overhead.client_tables import Document, client_sections, papers
 from bench.overhead.growth import CELL_COLUMNS, CODES
 from bench.overhead.jobs import CLIENT, FORMULA, GROWTH, SERVERS, UPLOAD, Record, Records
-from bench.overhead.rows_tables import at_papers_rounds, plot_rows, rows_section
+from bench.overhead.rows_tables import at_papers_rounds, in_short, plot_rows, rows_section
 from bench.overhead.utility import Errors, best_rounds, choice, errors_by_rounds, table3
-from parties.storage.files import disk_errors, write_atomic
+from parties.storage.files import disk_errors
+
+FRONT = ("Rows, FLAIM and counts", "What to choose")
+"""Sections of the page that are not for its appendix."""
 
 
 def write_page(records: Records, folder: Path) -> None:
     """Writes overhead.md and its pictures to ``folder``, beside the records. Raises StoreError."""
     errors = errors_by_rounds(folder / "utility.jsonl")
-    write_atomic(folder / "overhead.md", page(records, errors))
+    publish(folder, parted("overhead.md", page(records, errors), FRONT))
     with disk_errors(folder):
         tables = papers(records.of(CLIENT), records.of(UPLOAD))
         plot_tables(tables, folder / "overhead-tables.png")
@@ -36,6 +41,7 @@ def page(records: Records, errors: Sequence[Errors]) -> str:
     *client, cost = client_sections(tables, clients)
     parts = [
         _opening(records),
+        in_short(tables, formulas),
         rows_section(tables, uploads, formulas),
         *client,
         table3(clients, best_rounds(errors)),

@@ -7,7 +7,7 @@ formulas.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.experiment.markdown import listed, markdown_table, mb
+from bench.experiment.markdown import filled, listed, markdown_table, mb
 from bench.experiment.pictures import mark, panel_of_each
 from bench.overhead.client import GROUPINGS, PAPER_ROUNDS
 from bench.overhead.client_tables import (
@@ -41,6 +41,32 @@ def rows_section(
         _servers(formulas),
     )
     return "## Rows, FLAIM and counts\n\n" + "\n\n".join(part for part in parts if part)
+
+
+def in_short(tables: Sequence[Merged], formulas: Sequence[Record]) -> str:
+    """Returns the section of an owner's KB on Adult by each form, and the servers' price; empty without Adult."""
+    adult = [t for t in tables if t["dataset"] == "adult" and _rows_kb(t, "wire_mb") is not None]
+    if not adult:
+        return ""
+    table = adult[0]
+    counts = [f"{1000 * one['wire_mb']:,.0f}" for one in results_of(table, "distaim", SEEDED)[:1]]
+    flaim = {number: _flaim_kb(table, number, "wire_mb") for number in PAPER_ROUNDS}
+    points = [
+        f"An owner of {table['owner_rows']:,} rows of Adult, one of 100, moves {_kb(_rows_kb(table, 'wire_mb'))} KB "
+        "by rows, once.",
+        *(f"By counts it moves {kb} KB." for kb in counts),
+        "A client of private FLAIM moves "
+        + listed([f"{_kb(kb)} KB (T = {number})" for number, kb in flaim.items() if kb is not None])
+        + ".",
+    ]
+    for record in at_papers_rounds(formulas):
+        if record.document["dataset"] == "adult" and is_papers_population(record.document):
+            counting = record.document["counting"]
+            points.append(
+                f"The servers pay for rows: each sends {mb(counting['mb_per_server'])} MB to count them, by formula."
+            )
+    points.append("[What to choose](overhead-choice.md) has advice for three kinds of owners.")
+    return "## In short\n\n" + "\n".join(filled(f"- {point}", "  ") for point in points)
 
 
 _HEADS = (
@@ -229,7 +255,7 @@ def _servers(formulas: Sequence[Record]) -> str:
         "after the counting (selection, measurement, estimate) is the same for both forms and is left out: counts are "
         "passed on and added. Seconds are those of one core of a 2026 server, and sums are on all its cores. A "
         "population of another size costs as much but for absent rows. The bytes of counting are exact: a whole run "
-        "by rows is below, under what servers move.\n\n"
+        "by rows is in the appendix, under what servers move.\n\n"
         + markdown_table(_SERVERS_HEADS, map(_servers_row, tables))
     )
 

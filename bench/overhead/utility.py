@@ -237,7 +237,7 @@ def choice(
     ]
     parts = (
         "## What to choose\n\nCosts and errors side by side, for a few banks, a hospital network and a phone fleet; "
-        "what follows from them is in [`bench/results/overhead-choice.md`](overhead-choice.md). All on Adult's domain "
+        "what follows from them is in [What to choose](overhead-choice.md). All on Adult's domain "
         f"(2.9 million cells), T = {_ROUNDS}, from these records:",
         "\n".join(f"- `{record.command}`" for record in records),
         markdown_table(_OWNERS_HEADS, owners),

@@ -15,7 +15,7 @@ import pandas as pd
 
 from bench.experiment.circumstances import commit, today
 from bench.experiment.documents import Document, record_a_line
-from bench.experiment.markdown import markdown_table, spread
+from bench.experiment.markdown import filled, markdown_table, spread
 from bench.quality.membership import (
     ATTACKS,
     FALSE_POSITIVES,
@@ -110,12 +110,27 @@ def markdown(runs: Sequence[MembershipRun]) -> str:
     """Returns the page: a section for each budget and number of rows, with the real tables in each."""
     unspent = [run for run in runs if run.job.method in (REAL, PERMUTED, *NOT_PRIVATE)]
     spending = sorted((run for run in runs if run not in unspent), key=_conditions)
-    sections = []
+    sections = [_short(spending)]
     for (rows, epsilon, delta), group in groupby(spending, key=_conditions):
         beside = [run for run in unspent if run.job.rows == rows]
         sections += [f"## ε = {epsilon:g}, δ = {delta:g}, at most {rows:,} rows\n"]
         sections += [*_tables([*beside, *group], allowed(epsilon, delta))]
     return "\n".join([_HEAD, *sections])
+
+
+def _short(spending: Sequence[MembershipRun]) -> str:
+    """Returns the most successful attack on any private table, for each budget and number of rows."""
+    points = []
+    for (rows, epsilon, delta), group in groupby(spending, key=_conditions):
+        found = [(run, one) for run in group for one in run.results]
+        run, best = max(found, key=lambda pair: pair[1].auc)
+        bound = allowed(epsilon, delta)
+        points.append(
+            f"- ε = {epsilon:g}, at most {rows:,} rows: of {len(found)} attacks on private tables the most successful "
+            f"one ({best.attack}, on {run.job.dataset} by {run.job.method}) has an area of {best.auc:.3f}; a guess has "
+            f"0.500, and ε allows {bound.auc:.3f}."
+        )
+    return "\n".join(["## In short", "", *(filled(point, "  ") for point in points), ""])
 
 
 def _conditions(run: MembershipRun) -> tuple[int, float, float]:

@@ -1,12 +1,12 @@
 """The page of `syncret bench quality`: ``quality.md``."""
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby, product
 from statistics import fmean, stdev
 
 from bench.experiment.documents import Document, record_a_line
-from bench.experiment.markdown import markdown_table
-from bench.quality.methods import METHODS, NOT_PRIVATE, OURS, PERMUTED, REAL
+from bench.experiment.markdown import filled, listed, markdown_table
+from bench.quality.methods import METHODS, NOT_PRIVATE, OURS, PERMUTED, REAL, THEIRS
 from bench.quality.runs import Record
 from bench.quality.store import QualityEntry
 from bench.quality.survival import CHECKS
@@ -63,6 +63,11 @@ _MEASURES: Sequence[tuple[str, str, Callable[[Record], float | None], str]] = (
     ("Seconds", "Of the clock, on a machine with other work.", lambda r: r.seconds, ".1f"),
 )
 _ATOMS_SHOWN = 6
+_FIRST = "Distance of pairs"
+"""Measure that the page has; the others are in its appendix."""
+_OTHERS = "Other measures"
+FRONT = ("ε = ",)
+"""Beginnings of the titles of the sections that are not for the appendix."""
 
 
 def markdown(entries: Sequence[QualityEntry]) -> str:
@@ -70,12 +75,73 @@ def markdown(entries: Sequence[QualityEntry]) -> str:
     kept = (REAL, PERMUTED, *NOT_PRIVATE)
     real = [entry for entry in entries if entry.job.method in kept]
     ordered = sorted((entry for entry in entries if entry.job.method not in kept), key=_conditions)
-    sections = []
+    by_title = {}
     for title, group in groupby(ordered, key=_conditions):
         runs = list(group)
         beside = [entry for entry in real if entry.job.rows == runs[0].job.rows]
-        sections.append(_section(title, [*beside, *runs]))
-    return "\n".join([_HEAD, *sections])
+        by_title[title] = [*beside, *runs]
+    return "\n".join(
+        [
+            _HEAD,
+            _short(by_title),
+            *(_first(title, of) for title, of in by_title.items()),
+            *(_section(title, of) for title, of in by_title.items()),
+        ]
+    )
+
+
+def _short(by_title: Mapping[str, Sequence[QualityEntry]]) -> str:
+    """Returns, for each set of conditions, how far ours are beside shuffled columns and beside third parties."""
+    points = []
+    for title, entries in by_title.items():
+        least = {dataset: _least(entries, dataset) for dataset in NAMES}
+        ratios = {
+            name: own / shuffled for name, (own, shuffled, _) in least.items() if own and shuffled
+        }
+        if not ratios:
+            continue
+        low, high = (f"{bound(ratios.values()):.2f}" for bound in (min, max))
+        said = [
+            f"{low} to {high} times the distance of shuffled columns"
+            if low != high
+            else f"{low} times that of shuffled columns"
+        ]
+        if farther := [name for name, ratio in ratios.items() if ratio >= 1]:
+            said.append(f"farther than they are on {listed(farther)}")
+        if beside := [(own, other) for own, _, other in least.values() if own and other]:
+            nearest = sum(own < other for own, other in beside)
+            said.append(f"nearer than every third party's on {nearest} of {len(beside)}")
+        points.append(
+            f"{title}: on {len(ratios)} table{'s' * (len(ratios) > 1)} our best has {'; '.join(said)}."
+        )
+    lines = [filled(f"- {point}", "  ") for point in points]
+    return "\n".join(
+        [
+            "## In short",
+            "",
+            "The distance of pairs is that of the table from the real one, on average over the repeats. Our best is "
+            "the best of our methods for each table.",
+            "",
+            *lines,
+            "",
+        ]
+    )
+
+
+def _least(
+    entries: Sequence[QualityEntry], dataset: str
+) -> tuple[float | None, float | None, float | None]:
+    """Returns the least mean distance of pairs of ours, that of shuffled columns, and the least of third parties'."""
+
+    def least_of(methods: Collection[str]) -> float | None:
+        found = []
+        for method, columns in product(methods, (UNIFORM, SHAPED, PRIVATE)):
+            distances = [r.distance for r in _of(entries, dataset, method, columns)]
+            if known := [value for value in distances if value is not None]:
+                found.append(fmean(known))
+        return min(found, default=None)
+
+    return least_of(OURS), least_of((PERMUTED,)), least_of(THEIRS)
 
 
 def _conditions(entry: QualityEntry) -> str:
@@ -86,7 +152,31 @@ def _conditions(entry: QualityEntry) -> str:
     return f"{spent}, at most {entry.job.rows:,} rows{servers}"
 
 
+def _first(title: str, entries: Sequence[QualityEntry]) -> str:
+    return "\n".join([f"## {title}\n", *_measures(entries, lambda name: name == _FIRST)])
+
+
 def _section(title: str, entries: Sequence[QualityEntry]) -> str:
+    done, datasets = _done(entries), _datasets(entries)
+    scorers = sorted({e.record.scorer for e in done if e.record.scorer})
+    parts = [f"## {_OTHERS}, {title}\n", f"Scored by {', '.join(scorers)}.\n"]
+    parts += _measures(entries, lambda name: name != _FIRST)
+    parts += [_atoms(done, dataset) for dataset in datasets]
+    parts += [_lost(done, dataset) for dataset in datasets if dataset in CHECKS]
+    return "\n".join([*filter(None, parts), *_failures(entries)])
+
+
+def _done(entries: Sequence[QualityEntry]) -> list[QualityEntry]:
+    return [entry for entry in entries if entry.record.failed is None or entry.record.late]
+
+
+def _datasets(entries: Sequence[QualityEntry]) -> list[str]:
+    known = {entry.job.dataset for entry in _done(entries)}
+    return [name for name in NAMES if name in known]
+
+
+def _measures(entries: Sequence[QualityEntry], is_shown: Callable[[str], bool]) -> Iterator[str]:
+    """Yields a table for each measure that is shown and known."""
     done = [entry for entry in entries if entry.record.failed is None or entry.record.late]
     shown = [
         (method, kinds)
@@ -94,24 +184,18 @@ def _section(title: str, entries: Sequence[QualityEntry]) -> str:
         for kinds in ((UNIFORM, SHAPED), (PRIVATE,))
         if any(e.job.method == method and e.job.columns in kinds for e in done)
     ]
-    datasets = [name for name in NAMES if any(e.job.dataset == name for e in done)]
-    scorers = sorted({e.record.scorer for e in done if e.record.scorer})
-    parts = [f"## {title}\n", f"Scored by {', '.join(scorers)}.\n"]
     for name, said, measure, form in _MEASURES:
         rows = [
             (dataset, *(_cell(done, dataset, *column, measure, form) for column in shown))
-            for dataset in datasets
+            for dataset in _datasets(entries)
             if any(e.job.dataset == dataset and measure(e.record) is not None for e in done)
         ]
-        if not rows:
+        if not rows or not is_shown(name):
             continue
         titles = [f"{method}, {PRIVATE}" if PRIVATE in kinds else method for method, kinds in shown]
         heads = " | ".join(["table", *titles])
         table = markdown_table(heads, rows, right=range(1, len(shown) + 1))
-        parts.append(f"### {name}\n\n{said}\n\n{table}\n")
-    parts += [_atoms(done, dataset) for dataset in datasets]
-    parts += [_lost(done, dataset) for dataset in datasets if dataset in CHECKS]
-    return "\n".join([*filter(None, parts), *_failures(entries)])
+        yield f"### {name}\n\n{said}\n\n{table}\n"
 
 
 def _of(entries: Sequence[QualityEntry], dataset: str, method: str, columns: str) -> list[Record]:
@@ -245,6 +329,7 @@ RUNS = Document(
     key=lambda entry: entry.job.key,
     order=lambda entry: entry.job.key,
     page=("quality.md", markdown),
+    front=FRONT,
     field="runs",
     form=record_a_line,
 )

@@ -58,7 +58,33 @@ def write(folder: Path, arguments: Sequence[str], results: Sequence[Row]) -> Non
 
 def markdown(runs: Sequence[Row]) -> str:
     """Returns the page of all ``runs``."""
-    return "\n".join([_HEAD + recommended() + "\n", *(_section(run) for run in runs)])
+    head, worth = _HEAD.split("## ", 1)
+    return "\n".join(
+        [f"{head}{_short(runs)}\n## {worth}{recommended()}\n", *(_section(run) for run in runs)]
+    )
+
+
+def _short(runs: Sequence[Row]) -> str:
+    """Returns how many sums are exact, and time and bytes beside the peer's and the goal's."""
+    rows = [row for run in runs for row in run["results"]]
+    own = [row for row in rows if row["implementation"] != FLOWER]
+    exact = sum(bool(row["exact"]) for row in own)
+    points = [f"- Exact sums: {exact} of {len(own)} kinds of rounds."]
+    ratios = [
+        _number(row, "wall_seconds") / _number(beside[_job(row)], "wall_seconds")
+        for run in runs
+        if (beside := {_job(row): row for row in run["results"] if row["implementation"] != FLOWER})
+        for row in run["results"]
+        if row["implementation"] == FLOWER and _job(row) in beside
+    ]
+    if ratios:
+        points.append(
+            f"- Flower's SecAgg+ takes {min(ratios):.0f} to {max(ratios):.0f} times as long for the same vectors."
+        )
+    if own:
+        share = max(_number(row, "client_sent_bytes_mean") / _bound(row) for row in own)
+        points.append(f"- A client sends at most {share:.0%} of the bytes that the goal allows.")
+    return "\n".join(["## In short", "", *points, ""])
 
 
 def _peak_mb() -> float | None:

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bench.experiment.appendix import parted
 from bench.experiment.circumstances import circumstances, made_by
 from bench.experiment.commands import NAME_LIST, POSITIVE, failures, whole_numbers
 from bench.experiment.documents import Document, Row, command_records, read_records, record_a_line
@@ -169,3 +170,35 @@ def test_results_come_with_their_jobs() -> None:
 
     assert dict(results_of([1, 2, 3], lambda job: job * job, lost)) == {1: 1, 2: 4, 3: 9}
     assert list(results_of([], lambda job: job, lost, dask="tcp://127.0.0.1:9")) == []
+
+
+PAGE = """# Fruit
+
+Head.
+
+## In short
+
+- A pear weighs more.
+
+## Pears
+
+### Green (ripe)
+
+1
+
+## Plums, 2nd crop
+
+2
+"""
+
+
+def test_a_page_keeps_its_first_sections_and_links_to_the_others() -> None:
+    files = parted("fruit.md", PAGE, ("Pears",))
+    assert files == {
+        "fruit.md": PAGE.partition("## Plums")[0]
+        + "## Appendix\n\n- [Plums, 2nd crop](fruit-appendix.md#plums-2nd-crop)\n",
+        "fruit-appendix.md": "# Fruit: appendix\n\nWhat the words mean is on [the page](fruit.md).\n\n"
+        "## Plums, 2nd crop\n\n2\n",
+    }
+    assert parted("fruit.md", PAGE, ("Pears", "Plums")) == {"fruit.md": PAGE}
+    assert parted("fruit.md", PAGE, ()) == {"fruit.md": PAGE}

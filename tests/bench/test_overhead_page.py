@@ -24,6 +24,7 @@ from mechanisms.domain import Domain, Integer
 from mechanisms.workload import draw_workload
 from parties.mpc.inputs import input_form
 from parties.mpc.submission.sealed_upload import UploadSizes
+from tests.bench.pages import whole
 
 # MB on the wire by method and variant at T = 10: no two figures of a document are alike.
 WIRES = {
@@ -267,7 +268,7 @@ def test_a_choice_counts_uploads_of_phones_that_come_and_connections(records: Re
 def test_the_advice_has_the_published_pages_figures() -> None:
     """It is written by hand: what it says of MB, GB, shares and errors has to stand in a table of the page."""
     results = Path(__file__).parents[2] / "bench" / "results"
-    published = (results / "overhead.md").read_text(encoding="utf-8")
+    published = whole(results / "overhead.md")
     cells = {
         cell.strip().removesuffix("%")
         for line in published.splitlines()
@@ -323,7 +324,7 @@ def test_the_page_leaves_out_what_no_record_has(tmp_path: Path) -> None:
 
 def test_the_page_and_its_pictures_are_written(records: Records, tmp_path: Path) -> None:
     write_page(records, tmp_path)
-    assert (tmp_path / "overhead.md").read_text().startswith("# The overhead tables")
+    assert whole(tmp_path / "overhead.md").startswith("# The overhead tables")
     for name in ("overhead-growth.png", "overhead-tables.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
@@ -400,7 +401,7 @@ def test_a_sweep_writes_the_page_and_does_not_measure_again(
     for _ in range(2):
         done = CliRunner().invoke(bench, ["overhead", "--sweep", "--output", str(tmp_path)])
         assert done.exit_code == 0, done.output
-        assert job.command in (tmp_path / "overhead.md").read_text()
+        assert job.command in whole(tmp_path / "overhead.md")
     assert job.runs == 1
     (tmp_path / "overhead.json").write_text("{")
     done = CliRunner().invoke(bench, ["overhead", "--sweep", "--output", str(tmp_path)])

@@ -14,6 +14,8 @@ from bench.engine import report as engine_report
 from bench.engine import whole as engine_whole
 from bench.engine.measure import Peer, Result
 from bench.engine.tasks import TASKS
+from bench.experiment.appendix import LINES, SHORT, appendix_of, parted
+from bench.experiment.documents import Document
 from bench.load import page as load_page
 from bench.overhead.jobs import Records
 from bench.overhead.page import write_page as write_overhead
@@ -24,6 +26,7 @@ from bench.papers.tda.store import open_store as tda_runs
 from bench.papers.utility.report import write_report as write_utility
 from bench.papers.utility.store import open_store as utility_runs
 from bench.quality import report as quality_page
+from bench.quality.membership_runs import MEMBERSHIP
 from bench.secagg import report as secagg_page
 from bench.tables import page as tables_page
 from tests.robustness import page as robustness_page
@@ -65,23 +68,33 @@ def flower_page() -> str:
     return flower.page(record, [flower.Run(**run) for run in record["runs"]], 100)
 
 
+def engine_files() -> dict[str, str]:
+    return parted("engine.md", engine_page(), engine_report.FRONT)
+
+
+def of(document: Document[Any]) -> Callable[[], dict[str, str]]:
+    return lambda: document.pages(document.read(RESULTS))
+
+
 @pytest.mark.parametrize(
-    ("name", "markdown"),
+    "files",
     [
-        ("engine.md", engine_page),
-        ("flower.md", flower_page),
-        ("link.md", link_page),
-        ("load.md", lambda: load_page.markdown(kept("load.json")["records"])),
-        ("mtl.md", lambda: mtl_page.markdown(mtl_page.RUNS.read(RESULTS))),
-        ("pandemic.md", lambda: pandemic_page.markdown(pandemic_page.RUNS.read(RESULTS))),
-        ("quality.md", lambda: quality_page.markdown(quality_page.RUNS.read(RESULTS))),
-        ("robustness.md", lambda: robustness_page.markdown(kept("robustness.json")["records"])),
-        ("tables.md", lambda: tables_page.markdown(tables_page.RUNS.read(RESULTS))),
-        ("secagg.md", lambda: secagg_page.markdown(kept("secagg.json")["runs"])),
+        pytest.param(engine_files, id="engine"),
+        pytest.param(lambda: {"flower.md": flower_page()}, id="flower"),
+        pytest.param(lambda: {"link.md": link_page()}, id="link"),
+        pytest.param(of(load_page.DOCUMENT), id="load"),
+        pytest.param(of(mtl_page.RUNS), id="mtl"),
+        pytest.param(of(pandemic_page.RUNS), id="pandemic"),
+        pytest.param(of(quality_page.RUNS), id="quality"),
+        pytest.param(of(MEMBERSHIP), id="membership"),
+        pytest.param(of(robustness_page.DOCUMENT), id="robustness"),
+        pytest.param(of(tables_page.RUNS), id="tables"),
+        pytest.param(of(secagg_page.DOCUMENT), id="secagg"),
     ],
 )
-def test_a_published_page_is_that_of_its_records(name: str, markdown: Callable[[], str]) -> None:
-    assert (RESULTS / name).read_text(encoding="utf-8") == markdown()
+def test_a_published_page_is_that_of_its_records(files: Callable[[], dict[str, str]]) -> None:
+    for name, text in files().items():
+        assert (RESULTS / name).read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize(
@@ -98,6 +111,18 @@ def test_a_published_page_with_pictures_is_that_of_its_records(
     there = tmp_path / "results"
     shutil.copytree(RESULTS, there)
     write(there)
-    assert (there / name).read_text(encoding="utf-8") == (RESULTS / name).read_text(
-        encoding="utf-8"
-    )
+    for file in (name, appendix_of(name)):
+        assert (there / file).read_text(encoding="utf-8") == (RESULTS / file).read_text(
+            encoding="utf-8"
+        )
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.md")), ids=lambda path: path.stem)
+def test_a_page_is_short_and_says_first_what_was_found(path: Path) -> None:
+    page = path.with_stem(path.stem.removesuffix("-appendix"))
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LINES
+    sections = [line for line in lines if line.startswith("## ")]
+    assert sections[0] == f"## {SHORT}" or f"**{SHORT}.** Means of the repeats." in lines
+    if page != path:
+        assert f"({path.name}#" in lines[-1]

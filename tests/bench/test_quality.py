@@ -26,6 +26,7 @@ from bench.quality.runs import Job, atom_shares, columns_of, workload_error_of
 from bench.quality.tables import PRIVATE, SHAPED, UNIFORM, features, load_table, private, uniform
 from mechanisms.domain import Categorical, Domain, Integer, Real
 from mechanisms.table import encode
+from tests.bench.pages import whole
 
 STAND_IN = """#!{python}
 import csv, json, pathlib, sys
@@ -126,7 +127,7 @@ def test_quality_measures_before_and_after_and_runs_nothing_twice(
     again = quality(*arguments, "--output", str(tmp_path / "out"))
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert len(asked()) == 4
-    page = (tmp_path / "out" / "quality.md").read_text()
+    page = whole(tmp_path / "out" / "quality.md")
     assert "| heart_failure | 1.000 | 0.500 → 0.500 | 0.500 |" in page
     assert "| table | real | aim | aim, private |" in page
     assert "stand-in 1" in page
@@ -148,7 +149,7 @@ def test_quality_records_a_third_partys_failure_with_its_last_word(
     assert isinstance(request, dict)
     assert (request["method"], request["epsilon"], request["delta"]) == ("aim", 1.0, 1e-5)
     command = "syncret bench quality --dataset heart_failure --method smartnoise-aim"
-    assert f"- `{command}" in (tmp_path / "quality.md").read_text()
+    assert f"- `{command}" in whole(tmp_path / "quality.md")
 
 
 def test_quality_says_what_to_do_where_the_environment_is_not_there(
@@ -180,9 +181,7 @@ def test_aim_of_its_authors_is_asked_with_codes_and_the_folder_of_their_reposito
     assert request["source"] == str(tmp_path / "pgm")
     domain = load_table("heart_failure", 20_000).domains[SHAPED]
     assert [c["cells"] for c in request["columns"]] == list(domain.shape)
-    page = (tmp_path / "out" / "quality.md").read_text() + (
-        tmp_path / "out" / "quality.json"
-    ).read_text()
+    page = whole(tmp_path / "out" / "quality.md") + (tmp_path / "out" / "quality.json").read_text()
     assert str(tmp_path) not in page
 
 
@@ -218,7 +217,7 @@ def test_page_says_where_a_synthesizer_needed_more_than_it_was_given(
         == 0
     )
     assert [entry.record.late for entry in RUNS.read(tmp_path / "out")] == [True, None]
-    page = (tmp_path / "out" / "quality.md").read_text()
+    page = whole(tmp_path / "out" / "quality.md")
     assert "| table | real | smartnoise-mst |" in page
     assert "| heart_failure | 1.000 | not within 1 s |" in page
 

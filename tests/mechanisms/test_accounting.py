@@ -4,6 +4,7 @@ import math
 import warnings
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -138,6 +139,22 @@ def test_plan_refuses_to_cost_more_than_its_budget() -> None:
     plan = fixed_rounds_plan(0.03, 10, 14)
     with pytest.raises(ValueError, match="the plan costs"):
         replace(plan, rounds=11)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"variant": "other"}, "variant"),
+        ({"variant": "private", "local_rounds": 0}, "local_rounds"),
+        ({"variant": "private", "local_rounds": 2, "local_measurements": 2}, "local_measurements"),
+        ({"variant": "distaim", "local_rounds": 2}, "federated"),
+    ],
+)
+def test_plan_refuses_rounds_that_its_variant_does_not_have(
+    changed: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        replace(fixed_rounds_plan(0.03, 10, 14), **changed)
 
 
 @given(st.lists(st.floats(0.01, 1.0), max_size=20), st.floats(0.1, 3.0))

@@ -219,6 +219,11 @@ def test_deviations_are_bounded_before_any_noise_is_made_from_them(number: float
             Brief(WORKLOAD, 1, *numbers, 0, allowed, None, None)
 
 
+def test_layout_has_a_marginal() -> None:
+    with pytest.raises(FlaimError, match="at least one marginal"):
+        Layout(1, 0, 3, 2.0, False, ())
+
+
 def test_layout_names_its_marginals_one_way_first() -> None:
     layout = Layout(3, 0, 5, 2.0, True, (1, 6))
     assert layout.marginals(WORKLOAD) == (0, 1, 2, 3, 1, 6)

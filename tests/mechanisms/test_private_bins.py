@@ -19,7 +19,16 @@ from mechanisms.exact_noise import discrete_gaussian_noise
 from mechanisms.moments import calendar_starts, tick_of
 from mechanisms.pgm import PgmEstimator
 from mechanisms.plaintext import PlaintextBackend, measure_fine
-from mechanisms.private_bins import NEAR, PrivateBins, _shown, fine_weights, group, seen, support
+from mechanisms.private_bins import (
+    NEAR,
+    PrivateBins,
+    _shown,
+    equal_cells,
+    fine_weights,
+    group,
+    seen,
+    support,
+)
 from mechanisms.resolving import coarse_codes, coarse_measurement, resolve, stand_in, unmeasured
 from mechanisms.sampling import public_generator
 from mechanisms.table import decode, encode
@@ -42,6 +51,13 @@ def table_codes(rows: int) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
     import pandas as pd
 
     return encode(DOMAIN, pd.DataFrame(frame, dtype=object))
+
+
+@pytest.mark.parametrize(
+    ("resolution", "values", "cells"), [(64, 63, 63), (64, 64, 64), (64, 65, 60), (2, 65, 1)]
+)
+def test_values_that_fit_have_a_fine_cell_each(resolution: int, values: int, cells: int) -> None:
+    assert equal_cells(resolution, values) == cells
 
 
 @given(st.lists(st.integers(-60, 3000), min_size=1, max_size=200), st.integers(4, 40))

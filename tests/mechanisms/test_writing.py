@@ -91,6 +91,8 @@ def test_write_rows_leaves_text_as_it_is_and_repeats_itself(
     data = gzip.decompress(path.read_bytes()) if ending.endswith("gz") else path.read_bytes()
     assert data.decode() == frame.to_csv(index=False, sep="\t" if ending == "tsv" else ",")
     assert written(tmp_path / f"b.{ending}", frame).read_bytes() == path.read_bytes()
+    if ending.endswith("gz"):
+        assert path.read_bytes()[4:8] == bytes(4), "the time of a packed file"
 
 
 def test_value_types_are_those_of_the_columns() -> None:

@@ -49,11 +49,39 @@ def add(folder: Path, kind: str, command: str, result: Row) -> None:
 
 def markdown(records: Sequence[Row]) -> str:
     """Returns the page of all ``records``."""
-    parts = [_HEAD, *sections(records, {KILLS: (_KILLS, _kills)})]
+    parts = [_HEAD, _short(records), *sections(records, {KILLS: (_KILLS, _kills)})]
     if mine := [record for record in records if record["kind"] == FUZZ]:
         sources = "\n\n".join(map(made_by, mine))
         parts += [_FUZZ, f"{sources}\n\n{_fuzz([record['result'] for record in mine])}\n"]
     return "\n".join(parts)
+
+
+def _short(records: Sequence[Row]) -> str:
+    """Returns how many faults and damaged inputs there were, and how many ended as they should not."""
+    of = {kind: [r["result"] for r in records if r["kind"] == kind] for kind in (KILLS, FUZZ)}
+    points = []
+    if of[KILLS]:
+        cases, otherwise = (
+            sum(
+                int(row[result["heads"].split(" | ").index(head)])
+                for result in of[KILLS]
+                for row in result["rows"]
+            )
+            for head in ("cases", "otherwise than it should")
+        )
+        points.append(
+            f"- Of {cases:,} faults at any point of a server's work {otherwise:,} ended otherwise than they should."
+        )
+    if of[FUZZ]:
+        targets = [one for result in of[FUZZ] for one in result["targets"]]
+        inputs, finds = (
+            sum(one["inputs"] for one in targets),
+            sum(len(one["finds"]) for one in targets),
+        )
+        points.append(
+            f"- Of {inputs:,} damaged inputs {finds:,} crashed a reader, stopped it or made it grow."
+        )
+    return "\n".join(["## In short", "", *points, ""])
 
 
 def _fuzz(results: Sequence[Mapping[str, Any]]) -> str:

@@ -80,7 +80,7 @@ def _to_row(run: Result) -> Row:
 
 def markdown(results: Sequence[Result]) -> str:
     """Returns the page. Figures are means over splits ± their standard deviation."""
-    parts = [_HEAD]
+    parts = [_HEAD, _short(results)]
     for scaling, title in (
         ("public", "Features scaled by public bounds"),
         ("silo", "Features standardised in each silo, as the paper's code does"),
@@ -91,6 +91,30 @@ def markdown(results: Sequence[Result]) -> str:
             if scaling == "silo":
                 parts.append(_SILO)
     return "\n\n".join(parts) + "\n"
+
+
+def _short(results: Sequence[Result]) -> str:
+    """Returns the method with the least error at each epsilon, by scaling, beside local training and FedAvg."""
+    points = []
+    for scaling, epsilon in sorted({(r.scaling, r.epsilon) for r in results}):
+        errors = {
+            key: [r.mse * 1e4 for r in part]
+            for key, part in grouped(
+                [r for r in results if (r.scaling, r.epsilon) == (scaling, epsilon)],
+                lambda r: (r.method, 0.0 if r.method == CHOSEN else r.lambda_),
+            ).items()
+        }
+        (method, lambda_), least = min(errors.items(), key=lambda item: fmean(item[1]))
+        named = f"{method}, λ = {lambda_:g}" if method in (MR_MTL, DITTO) else method
+        beside = [
+            f"{other} {fmean(values):.1f}"
+            for (other, _), values in errors.items()
+            if other in (LOCAL, FEDAVG) and other != method
+        ]
+        also = f"; {', '.join(beside)}" if beside else ""
+        scaled = "public bounds" if scaling == "public" else "each silo's own scale"
+        points.append(f"- ε = {epsilon:g}, {scaled}: {named} has the least, {_cell(least)}{also}.")
+    return "\n".join(["## In short", "", *points])
 
 
 def _table(results: Sequence[Result], *, paper: bool) -> str:

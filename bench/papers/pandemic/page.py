@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from bench.experiment.documents import Document
-from bench.experiment.markdown import markdown_table
+from bench.experiment.markdown import filled, markdown_table
 from bench.experiment.means import grouped, known
 from bench.papers.pandemic.task import FITTED, RANDOM, Result, Trial
 
@@ -79,7 +79,38 @@ def number(value: float) -> float | str:
 
 def markdown(results: Sequence[Result]) -> str:
     """Returns the page."""
-    return _INTRODUCTION + _tables(rows_of(results))
+    rows = rows_of(results)
+    return _INTRODUCTION + _short(rows) + _tables(rows)
+
+
+def _short(rows: Sequence[dict[str, object]]) -> str:
+    """Returns how often better than chance the best of each kind of trial is."""
+    kinds = {
+        "fitted to everything in one place, without protection": [
+            row for row in rows if row["method"] == FITTED
+        ],
+        "trained by silos without noise": [
+            row for row in rows if row["method"] not in (FITTED, RANDOM) and row["epsilon"] == "inf"
+        ],
+        "trained by silos with noise": [
+            row for row in rows if row["method"] not in (FITTED, RANDOM) and row["epsilon"] != "inf"
+        ],
+    }
+    points = []
+    for said, some in kinds.items():
+        if found := [(_over_chance(row), row) for row in some if row["infected"]]:
+            times, best = max(found, key=lambda pair: pair[0])
+            budget = "" if best["epsilon"] == "inf" else f", ε = {best['epsilon']:g}"
+            how = f"K = {best['neighbours']}, {best['persons']:,} persons, {best['silos']} silos"
+            rounds = "" if best["method"] == FITTED else f", {best['rounds']} rounds"
+            points.append(
+                f"- The best model {said}: {times:.1f} times chance ({how}{rounds}{budget})."
+            )
+    return "\n".join(["## In short", "", *(filled(point, "  ") for point in points), "", ""])
+
+
+def _over_chance(row: dict[str, object]) -> float:
+    return float(str(row["auprc"])) / float(str(row["infected"]))
 
 
 def _of_row(row: Any) -> Result:
@@ -148,7 +179,7 @@ def _line(row: dict[str, object]) -> list[str]:
         f"{row['persons']:,}, {row['silos']}",
         *trained,
         shown("auprc", ".3f", 100) + around,
-        f"{float(str(row['auprc'])) / float(str(row['infected'])):.1f}" if row["infected"] else "",
+        f"{_over_chance(row):.1f}" if row["infected"] else "",
         shown("recall", ".2f", 100),
         shown("recall_called", ".2f", 100),
         *(["", ""] if method == RANDOM else resources),

@@ -3,13 +3,16 @@
 Every figure of ours is computed from the stored runs; missing runs are marked.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.experiment.markdown import markdown_table, mb, spread
+from bench.experiment.appendix import parted
+from bench.experiment.documents import publish
+from bench.experiment.markdown import filled, markdown_table, mb, spread
 from bench.experiment.means import values_of
 from bench.fetch import DatasetError
 from bench.papers.tda import grid, paper
@@ -31,17 +34,23 @@ from bench.papers.tda.settings import (
 from bench.papers.tda.store import Entry, Store
 from bench.papers.tda.tables import NAMES
 from parties.foundation.errors import StoreError
-from parties.storage.files import disk_errors, write_atomic
+from parties.storage.files import disk_errors
 
 PICTURE = "tda.png"
 _TOGETHER = f"{TDA}+{FEDAVG}"
 _AS_PAPER = f"{PAPER}+{FEDAVG}"
+FRONT = ("Scores",)
+"""Sections of the page that are not for its appendix."""
+_VERDICT = 5
+"""Place of the verdict in a row of scores."""
 _COLOURS = {FEDAVG: "#c8553d", _TOGETHER: "#1b6ca8"}
 
 
 def write_page(store: Store, folder: Path) -> None:
     """Writes tda.md and tda.png into `folder`. Raises DatasetError if that cannot be written."""
-    parts = [make(store) for make in (_head, _scores, _similarity, _costs, _epsilon, _choice)]
+    parts = [
+        make(store) for make in (_head, _short, _scores, _similarity, _costs, _epsilon, _choice)
+    ]
     figure = _figure(store)
     try:
         with disk_errors(folder):
@@ -49,7 +58,7 @@ def write_page(store: Store, folder: Path) -> None:
             if figure is not None:
                 figure.savefig(folder / PICTURE, dpi=110)
         parts.append(_figures(store, drawn=figure is not None))
-        write_atomic(folder / PAGE, "\n".join(parts))
+        publish(folder, parted(PAGE, "\n".join(parts), FRONT))
     except StoreError as error:
         raise DatasetError(str(error)) from error
 
@@ -98,7 +107,32 @@ def _head(store: Store) -> str:
     )
 
 
+def _short(store: Store) -> str:
+    """Counts the paper's scores by verdict."""
+    verdicts = Counter(str(row[_VERDICT]).partition(",")[0] for row in _score_rows(store))
+    missing = verdicts.pop("not run", 0)
+    total = verdicts.total()
+    counted = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
+    said = f"{total} scores stand beside the paper's: {counted}."
+    if missing:
+        said += f" {missing} more were not run."
+    if "one run" in verdicts:
+        said += " `one run`: a single run is further away than 5 %, which says on which side and no more."
+    return f"## In short\n\n{filled(said)}\n"
+
+
 def _scores(store: Store) -> str:
+    heads = "table | beta | method | paper | ours | verdict | ours, 100 rounds on all rows"
+    return (
+        "## Scores\n\n"
+        "Verdicts: `agree` within 5 % of the paper's figure; further apart, `better` and `worse` where that is\n"
+        "more than chance (Student's t of our runs, as if the paper's scattered as ours do), else `within\n"
+        "spread`; `one run` says on which side a single one is. They go by the last column where it has a figure.\n\n"
+        f"{markdown_table(heads, _score_rows(store))}\n"
+    )
+
+
+def _score_rows(store: Store) -> list[Sequence[object]]:
     rows: list[Sequence[object]] = []
     for dataset in NAMES:
         upper = [run_of(dataset, IID), Settings(dataset=dataset, method=IID)]
@@ -118,14 +152,7 @@ def _scores(store: Store) -> str:
                 found := store.all_of(run_of(dataset, _AS_PAPER, beta=beta))
             ):
                 rows.append(_row(dataset, beta, _AS_PAPER, printed, found, []))
-    heads = "table | beta | method | paper | ours | verdict | ours, 100 rounds on all rows"
-    return (
-        "## Scores\n\n"
-        "Verdicts: `agree` within 5 % of the paper's figure; further apart, `better` and `worse` where that is\n"
-        "more than chance (Student's t of our runs, as if the paper's scattered as ours do), else `within\n"
-        "spread`; `one run` says on which side a single one is. They go by the last column where it has a figure.\n\n"
-        f"{markdown_table(heads, rows)}\n"
-    )
+    return rows
 
 
 def _gan_row(

@@ -205,7 +205,7 @@ def reason_of(cell: Compared) -> Reason:
 
 def differences_section(cells: Cells) -> str:
     """Returns every cell that differs, by reason."""
-    parts = ["### Why they differ\n"]
+    parts = ["## Why they differ\n"]
     for reason in (*REASONS, _UNEXPLAINED):
         chosen = [cell for cell in cells if differs(cell) and reason_of(cell) is reason]
         if chosen:

@@ -9,6 +9,8 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+from bench.experiment.appendix import parted
+from bench.experiment.documents import publish
 from bench.experiment.markdown import markdown_table, spread
 from bench.experiment.means import values_of
 from bench.experiment.verdicts import Kind, tally
@@ -33,7 +35,10 @@ from bench.papers.utility.summary import summary
 from mechanisms.accounting import epsilon_from_rho
 from mechanisms.replacement import rho_of_replacing
 from parties.foundation.errors import StoreError
-from parties.storage.files import disk_errors, write_atomic
+from parties.storage.files import disk_errors
+
+FRONT = ("What is run", "Where Syncret goes beyond")
+"""Sections of the page that are not for its appendix."""
 
 
 def write_report(store: Store, folder: Path) -> None:
@@ -67,7 +72,7 @@ def write_report(store: Store, folder: Path) -> None:
                 # Figures 4 and 5 have no runs.
                 parts += portraits_section(folder) if name == "fig6" else []
                 parts += picture(store, folder, name)
-        write_atomic(folder / "utility.md", "\n".join(parts))
+            publish(folder, parted("utility.md", "\n".join(parts), FRONT))
     except StoreError as error:
         raise DatasetError(str(error)) from error
 

@@ -33,7 +33,7 @@ _HEADS = {Kind.BETTER: "better or lower", Kind.WORSE: "worse or higher"}
 _BEYOND = (
     """
     **Everybody takes part**: an owner sends its rows once, in KB, so that DistAIM needs no tenth of the clients (p = 1)
-    and has central AIM's error, for about what a client of private FLAIM moves (*Rows* below).
+    and has central AIM's error, for about what a client of private FLAIM moves (*Rows* in the appendix).
     """,
     """
     **DistAIM is a protocol**, three servers over TLS with transcripts and an audit, semi-honest or malicious. The runs
@@ -56,7 +56,7 @@ _BEYOND = (
     `rows_per_person` m takes m times the noise (`mechanisms/README.md`).
     """,
     """
-    **DistMWEM**, what DistAIM succeeds, is run by three servers, too (below).
+    **DistMWEM**, what DistAIM succeeds, is run by three servers, too (in the appendix).
     """,
 )
 
@@ -68,7 +68,7 @@ def summary(store: Store, cells: Sequence[Compared]) -> str:
 
 def _beyond() -> str:
     points = "\n".join(filled(f"- {point}", "  ") for point in _BEYOND)
-    return f"### Where Syncret goes beyond the paper\n\n{points}\n"
+    return f"## Where Syncret goes beyond the paper\n\n{points}\n"
 
 
 def _tables(cells: Sequence[Compared]) -> str:
@@ -88,7 +88,7 @@ def _tables(cells: Sequence[Compared]) -> str:
     Of {compared} figures of the paper's tables that were run and can be compared, {total[Kind.AGREE]} agree,
     {total[Kind.BETTER]} are better or lower, {total[Kind.WORSE]} worse or higher, {bytes_[Kind.WORSE]} of these
     bytes (Tables 3 and 7), where our FLAIM moves less; nothing can be said of the rest. Each
-    that differs ({sum(map(differs, cells))}, single runs among them) has its reason below.
+    that differs ({sum(map(differs, cells))}, single runs among them) has its reason in the appendix.
     """
     table = markdown_table(heads, rows)
     return f"## In short\n\n{filled(first)}\n\n{filled(_RULE)}\n\n{table}\n"

@@ -39,6 +39,7 @@ from bench.papers.utility.sizes import TableSize, measure_sizes, read_sizes
 from bench.papers.utility.smoothing import Gaps, smoothing_section
 from bench.papers.utility.stopping import stopping_section
 from bench.papers.utility.store import Entry, open_store
+from tests.bench.pages import whole
 from tests.bench.papers.test_utility import Dataset, small
 
 __all__ = ["small"]
@@ -192,7 +193,7 @@ def test_every_cell_is_counted_once_and_the_summary_adds_up(tmp_path: Path) -> N
     assert {cell.verdict.kind for cell in cells} == {Kind.MISSING, Kind.NO_TABLE}
     assert {cell.dataset for cell in cells if cell.verdict.kind is Kind.NO_TABLE} == {"credit"}
     write_report(store, tmp_path)
-    page = (tmp_path / "utility.md").read_text(encoding="utf-8")
+    page = whole(tmp_path / "utility.md")
     assert "Of 0 figures of the paper's tables that were run and can be compared, 0 agree" in page
     assert "| 6: ranks, annealed T | ours |  |  |  |  |  |  |  |  | 40 |" in page
     assert "0 worse or higher, 0 of these bytes" in " ".join(page.split())
@@ -203,7 +204,7 @@ def test_every_cell_is_counted_once_and_the_summary_adds_up(tmp_path: Path) -> N
         for repeat in (0, 1)
     )
     write_report(store, tmp_path)
-    page = (tmp_path / "utility.md").read_text(encoding="utf-8")
+    page = whole(tmp_path / "utility.md")
     assert "| naive is the worst at every epsilon | does not agree | 0 of 8 |" in page
     assert "**DistAIM weighs by rows** (" in page
     assert "**Unexplained**" not in page

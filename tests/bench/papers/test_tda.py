@@ -39,6 +39,7 @@ from bench.papers.tda.similarity import distance, divergence, similarity
 from bench.papers.tda.store import Entry, Result, open_store
 from bench.papers.tda.synthesis import Synthetic, synthesise
 from bench.papers.tda.tables import load
+from tests.bench.pages import whole
 
 RESULT = Result(0.7, 0.6, 8.0, 7.0, 8.0, 1.5, 209)
 
@@ -311,15 +312,13 @@ def test_sweeps_are_settings_by_name_and_the_page_says_what_is_missing(tmp_path:
         settings_of(SWEEPS, ["best"])
     store = open_store(tmp_path / "tda.jsonl")
     write_page(store, tmp_path)
-    assert "| clinical | 0.05 | fedavg | 0.605 | - | not run | - |" in (
-        tmp_path / "tda.md"
-    ).read_text(encoding="utf-8")
+    assert "| clinical | 0.05 | fedavg | 0.605 | - | not run | - |" in whole(tmp_path / "tda.md")
     assert not (tmp_path / "tda.png").exists()
     for repeat, run in product(range(2), every):
         score = Result(0.6 + repeat / 50, 0.6, 8.0, 7.0, 8.0, 1.5, 209, 0.01, 0.1, 0.02)
         store.add([Entry(run, repeat, score)])
     write_page(store, tmp_path)
-    page = (tmp_path / "tda.md").read_text(encoding="utf-8")
+    page = whole(tmp_path / "tda.md")
     assert "not run" not in page
     assert "| clinical | 0.05 | fedavg | 0.605 | 0.610 ± 0.014 | agree | 0.610 ± 0.014 |" in page
     assert (

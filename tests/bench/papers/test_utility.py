@@ -50,6 +50,7 @@ from mechanisms.metrics import nll, table_answers, workload_error
 from mechanisms.model import Model
 from mechanisms.workload import Workload, count_marginals
 from parties.local.partition import iid
+from tests.bench.pages import whole
 
 RESULT = Result(0.5, 0.4, 0.45, 20.0, 0.7, 1.5, 10, 100, 0.1)
 
@@ -505,7 +506,7 @@ def test_report_has_errors_by_the_number_of_rounds(tmp_path: Path) -> None:
         chosen = Settings(dataset="census", method="distaim", rounds=rounds)
         store.add([Entry(chosen, 0, replace(RESULT, workload_error=error, nll=31.0))])
     write_report(store, tmp_path)
-    text = (tmp_path / "utility.md").read_text(encoding="utf-8")
+    text = whole(tmp_path / "utility.md")
     assert "| table | method |  | T = 4 | T = 96 |" in text
     assert "| census | distaim | error | 0.500 | 0.250 |" in text
     assert "| census | distaim | NLL | 31.00 | 31.00 |" in text
@@ -515,14 +516,14 @@ def test_report_puts_everybody_by_rows_beside_a_tenth_with_flaim(tmp_path: Path)
     store = open_store(tmp_path / "results.jsonl")
     write_report(store, tmp_path)
     section = "## Rows: everybody takes part"
-    assert f"{section}\n\nNot run." in (tmp_path / "utility.md").read_text(encoding="utf-8")
+    assert f"{section}\n\nNot run." in whole(tmp_path / "utility.md")
     for repeat, error in enumerate((0.2, 0.3)):
         result = replace(RESULT, workload_error=error)
         store.add([Entry(everybody("magic"), repeat, result)])
     store.add([Entry(everybody("magic", "clustering"), 0, replace(RESULT, workload_error=0.1))])
     store.add([Entry(Settings(dataset="magic", method="private", partition="iid"), 0, RESULT)])
     write_report(store, tmp_path)
-    text = (tmp_path / "utility.md").read_text(encoding="utf-8").split(section)[1]
+    text = whole(tmp_path / "utility.md").split(section)[1]
     # With everybody a partition makes no difference: three runs. There are no records of bytes.
     row = "| magic | 10 | 0.200 ± 0.100 | 20.00 ± 0.00 | 0.700 ± 0.000 | 3 | not run |  |  | 0 | 0.500 "
     assert f"{row}| 20.00 | 0.700 | 1 |  |  |" in text
@@ -530,7 +531,7 @@ def test_report_puts_everybody_by_rows_beside_a_tenth_with_flaim(tmp_path: Path)
     records = Records(tmp_path / "overhead.json")
     records.add(Record(job.command, job.kind, job.run(), "abc", "2026-11-01", {}))
     write_report(store, tmp_path)
-    text = (tmp_path / "utility.md").read_text(encoding="utf-8").split(section)[1]
+    text = whole(tmp_path / "utility.md").split(section)[1]
     workload = Subject.load("magic", rows=False).workload
     own = upload_wire(upload_payload(workload, "rows", 172)) / 1000
     assert re.search(rf"\| 1 \| {own:.1f} \| [0-9.]+ \|", text)
@@ -628,7 +629,7 @@ def test_run_all_says_what_to_install_before_it_runs_anything(
 def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> None:
     store = open_store(tmp_path / "results.jsonl")
     write_report(store, tmp_path / "empty")
-    assert "Not run." in (tmp_path / "empty" / "utility.md").read_text(encoding="utf-8")
+    assert "Not run." in whole(tmp_path / "empty" / "utility.md")
     entries = [
         Entry(chosen, repeat, replace(RESULT, workload_error=0.25 + repeat / 10))
         for chosen in settings_of(SWEEPS, ["all"])
@@ -637,7 +638,7 @@ def test_report_says_what_is_missing_and_quotes_the_paper(tmp_path: Path) -> Non
     ]
     store.add(entries)
     write_report(store, tmp_path)
-    text = (tmp_path / "utility.md").read_text(encoding="utf-8")
+    text = whole(tmp_path / "utility.md")
     assert "| adult | aim | 2 | 0.300 ± 0.071 |" in text
     assert "| adult | aim | 0.2 | 0.300 ± 0.071 (2) | within spread, +50% |" in text
     assert "| credit | aim | 0.07 |  | cannot be compared: no table |" in text
@@ -856,7 +857,7 @@ def test_command_reports_a_failed_run_and_keeps_the_others(
     again = CliRunner().invoke(utility, [*arguments.split(), str(path), "--output", str(tmp_path)])
     assert again.exit_code == 1
     assert "it cannot be done" in again.stderr
-    assert "\n1 runs.\n" in (tmp_path / "utility.md").read_text(encoding="utf-8")
+    assert "\n1 runs.\n" in whole(tmp_path / "utility.md")
 
 
 def test_command_runs_what_a_sweep_has_of_a_table(
