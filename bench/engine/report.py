@@ -125,7 +125,7 @@ def markdown(
         "",
         "Three party processes on one machine, mutual TLS 1.3, every message hashed into a signed transcript.",
         "Seconds are medians of the slowest party; bytes are those sent by the mean party, for each cell or sample;",
-        "processor seconds are those of the three parties together. `bench/README.md` says what the columns mean.",
+        "processor seconds are those of the three parties together. `bench/notes/engine.md` says what columns mean.",
         "",
         *_in_short(results),
         *_both_modes(results),

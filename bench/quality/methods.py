@@ -1,8 +1,8 @@
 """Synthesis of a table from a real one, by our methods and by a third party's.
 
 Our methods are those of the utility benchmark, with its shortcuts: DistAIM's loop on counts in the clear, FLAIM's
-clients in this process, which make the same choices as the real ones (`bench/README.md`); `mpc` runs DistAIM's three
-servers and all owners as processes. All values here are public.
+clients in this process, which make the same choices as the real ones (`bench/notes/quality.md`); `mpc` runs
+DistAIM's three servers and all owners as processes. All values here are public.
 """
 
 import asyncio

@@ -126,3 +126,11 @@ def test_a_page_is_short_and_says_first_what_was_found(path: Path) -> None:
     assert sections[0] == f"## {SHORT}" or f"**{SHORT}.** Means of the repeats." in lines
     if page != path:
         assert f"({path.name}#" in lines[-1]
+
+
+NOTES = (RESULTS.parent / "README.md", *sorted((RESULTS.parent / "notes").glob("*.md")))
+
+
+@pytest.mark.parametrize("path", NOTES, ids=lambda path: path.stem)
+def test_notes_are_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES

@@ -164,7 +164,7 @@ test it. Each silo keeps (ε, 10⁻³) for each of its own pupils by noise of it
 32 on average, rate 0.01, clipping norm 1. Sums are those of secure aggregation, with the silos in one process. Mean
 squared test errors, weighted by test rows, times 10⁴: means over three splits ± standard deviation, over another number
 where it stands in brackets. What is behind the words, and what was found:
-[bench/README.md](../README.md#personalised-models) and
+[bench/notes/models.md](../notes/models.md) and
 [mechanisms/README.md](../../mechanisms/README.md#personalised-models-mr-mtl).
 
 All methods spend the same budget. Finetuning has 100 rounds of FedAvg, then 101 in which each silo trains on alone.

@@ -34,7 +34,7 @@ something; means over states ± standard deviation where there are several. Stat
 with it; longer trainings, and more silos than three, have one state and only the trials shown. The published figures,
 of another state with 2.6 million persons in a silo: random 0.266 %; own features alone, perceptron 0.329 %, logistic
 regression 2.049 %; with neighbours 3.0 to 3.3 %. What it shows is in
-[bench/README.md](../README.md#the-pandemic-task).
+[bench/notes/models.md](../notes/models.md#the-pandemic-task).
 
 """
 

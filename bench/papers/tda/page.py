@@ -86,7 +86,7 @@ def _head(store: Store) -> str:
     return (
         "# Fed-TDA\n\n"
         "Made by `make bench-tda` from `tda.jsonl`; methods and decisions are in\n"
-        "`../README.md`. Five silos, Dirichlet(beta) shares of each label; 3 local epochs. The paper\n"
+        "`../notes/silos.md`. Five silos, Dirichlet(beta) shares of each label; 3 local epochs. The paper\n"
         f"trains {PAPER_ROUNDS} rounds on all rows; what was thinned out here:\n\n"
         f"{markdown_table(heads, rows)}\n\n"
         f"Clinical without synthetic rows was trained {PAPER_ROUNDS} rounds, too. Covtype is a part of the\n"

@@ -283,7 +283,7 @@ PICTURES: Mapping[str, Picture] = {
             ),
         ),
         _PARTS,
-        "Not in the paper: filter-and-combine without tau, which is as good as private here (`../README.md`).",
+        "Not in the paper: filter-and-combine without tau, which is as good as private here (`../notes/utility.md`).",
     ),
     "fig3": Picture(
         "Figures 3a to 3d: Adult by epsilon, T, participation p and label skew beta",

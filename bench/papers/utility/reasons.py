@@ -97,11 +97,11 @@ REASONS: Sequence[Reason] = (
         "Other rows or another coding",
         lambda cell: _in(cell, "12", "aim") or (cell.where == "2" and cell.dataset == "intrusion"),
         "Central AIM has no partition, and its runs differ by a hundredth: what differs is the table. The "
-        "paper's Covtype and Census are other samples of the published tables (`../README.md`, *Tables*). Its "
+        "paper's Covtype and Census are other samples of the published tables (`../notes/utility.md`, *Tables*). Its "
         "Marketing has other numbers of codes (age 98, month 12, day 7, campaign 45; here 99, 10, 5 and 57), but "
         "with those central AIM is no nearer, so that its rows must differ otherwise. Intrusion is coded as the "
-        "paper's by all that it says: columns, classes, and the bytes of its DistAIM (101 MB; `../README.md`); what "
-        "differs in its rows is not known. The authors' public code keeps answers in 16 bits (`client_answers_dtype`), "
+        "paper's by all that it says: columns, classes, and the bytes of its DistAIM (101 MB; "
+        "`../notes/utility.md`); what differs in its rows is not known. The authors' public code keeps answers in 16 bits (`client_answers_dtype`), "
         "and Intrusion has marginals with more than 65,535 rows in a cell: run on these rows it has an error of 0.951, "
         "and 0.165 with 64 bits. Central AIM is off by so much there that the other methods' cells are here, too.",
         lambda cells: _of_aim(cells, "intrusion"),
@@ -156,7 +156,7 @@ REASONS: Sequence[Reason] = (
         "FLAIM's errors: no reason was found",
         lambda cell: cell.measure == "error" and _in(cell, "2", *_FLAIM),
         "It is not the clustering, of which there is one for all runs: with others errors stay within the spread "
-        "(`../README.md`, *What was found*).",
+        "(`../notes/utility.md`, *What was found*).",
     ),
     Reason(
         "Gains at the best T",

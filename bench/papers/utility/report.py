@@ -82,7 +82,7 @@ def _head(store: Store) -> str:
         "# Utility\n\n"
         "Made by `make bench-utility` from `utility.jsonl`, DP-CTGAN's rows from `utility-gan.json`, DistMWEM's from\n"
         "`utility-mwem.json`, Tables 4 and 5 from `utility-tables.json` and `utility-splits.json`, bytes from\n"
-        "`overhead.json`; the methods and what was found are in `../README.md`.\n"
+        "`overhead.json`; the methods and what was found are in `../notes/utility.md`.\n"
         "Unless said otherwise: K = 100 clients, clustering, p = 0.1, T = 10, epsilon = 1, delta = 1e-5, r = 0.9, 64\n"
         "random three-way queries (seed 123), 100 PGM iterations a round and 1,000 at the end, 90 % of the rows to\n"
         "work from. Error: average L1 distance, 0 to 2, between normalised marginals of synthetic and training\n"
