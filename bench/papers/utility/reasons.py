@@ -101,7 +101,8 @@ REASONS: Sequence[Reason] = (
         "Marketing has other numbers of codes (age 98, month 12, day 7, campaign 45; here 99, 10, 5 and 57), but "
         "with those central AIM is no nearer, so that its rows must differ otherwise. Intrusion is coded as the "
         "paper's by all that it says: columns, classes, and the bytes of its DistAIM (101 MB; "
-        "`../notes/utility.md`); what differs in its rows is not known. The authors' public code keeps answers in 16 bits (`client_answers_dtype`), "
+        "`../notes/utility.md`); what differs in its rows is not "
+        "known. The authors' public code keeps answers in 16 bits (`client_answers_dtype`), "
         "and Intrusion has marginals with more than 65,535 rows in a cell: run on these rows it has an error of 0.951, "
         "and 0.165 with 64 bits. Central AIM is off by so much there that the other methods' cells are here, too.",
         lambda cells: _of_aim(cells, "intrusion"),
