@@ -129,8 +129,9 @@ def connected(workload: Workload, candidates: Iterable[int]) -> dict[str, str]:
     """Returns a representative column for each column; columns of one candidate have the same representative."""
     parts = {name: name for name in workload.domain.names}
     for i in candidates:
-        first, *others = (parts[name] for name in workload.candidates[i])
-        parts = {name: first if part in others else part for name, part in parts.items()}
+        first, *others = dict.fromkeys(parts[name] for name in workload.candidates[i])
+        if others:
+            parts = {name: first if part in others else part for name, part in parts.items()}
     return parts
 
 

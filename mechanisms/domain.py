@@ -91,6 +91,7 @@ class Domain:
     names: Clique = field(init=False, repr=False, compare=False)
     """Names of the modelled columns, in order."""
     _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _shape: tuple[int, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -194,7 +195,9 @@ class Domain:
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of codes of each column, including the missing one."""
-        return tuple(column.size for column in self.columns)
+        if not self._shape:
+            object.__setattr__(self, "_shape", tuple(column.size for column in self.columns))
+        return self._shape
 
     def index(self, name: str) -> int:
         """Returns the position of a column. Raises ``DomainError`` if no column has that name."""
@@ -234,7 +237,8 @@ class Domain:
 
     def sizes(self, clique: Clique) -> tuple[int, ...]:
         """Returns the number of codes of each column of ``clique``: the shape of its marginal."""
-        return tuple(self.columns[self.index(name)].size for name in clique)
+        shape = self.shape
+        return tuple(shape[self.index(name)] for name in clique)
 
     def size(self, clique: Clique) -> int:
         """Returns the number of cells of the marginal of ``clique``."""

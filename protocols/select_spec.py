@@ -18,9 +18,10 @@ NOISE_REACH = (NOISE_HIGHEST + 1 + (1 << 7) - NOISE_LOWEST) << SCORE_BITS
 """Largest distance between two samples of noise, in units of scores."""
 # Epsilon for the relative error of the probabilities, rounded up generously: README section 3.
 SELECTION_SLACK = 2.0**-17
-SELECTION_DISTANCE = 2.0**-128
-"""Largest statistical distance of a choice from one of probabilities within that error."""
-MAX_CANDIDATES = (1 << 13) - 1
+SAMPLE_DISTANCE = 2.0**-141
+"""Largest statistical distance of a sample of noise from one of probabilities within that error."""
+_USUAL_CANDIDATES = (1 << 13) - 1
+MAX_CANDIDATES = 1 << 16
 # Largest number of candidates compared all at once; more are compared in groups of 16 first.
 ALL_PAIRS = 256
 GROUP = 16
@@ -63,6 +64,14 @@ def bounds(spec: SelectSpec) -> tuple[int, int]:
             f"max_rows = {spec.max_rows}"
         )
     return widths(spec.sizes, largest, spec.gains, spec.offsets)
+
+
+def selection_distance(candidates: int) -> float:
+    """Returns the largest statistical distance of a choice among so many from one of probabilities within the slack.
+
+    It is 2^-128 for up to 8,191 candidates.
+    """
+    return SAMPLE_DISTANCE * (1 << max(candidates, _USUAL_CANDIDATES).bit_length())
 
 
 def integer_bits(error_bits: int) -> int:

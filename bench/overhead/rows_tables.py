@@ -59,9 +59,10 @@ def in_short(tables: Sequence[Merged], formulas: Sequence[Record]) -> str:
         + listed([f"{_kb(kb)} KB (T = {number})" for number, kb in flaim.items() if kb is not None])
         + ".",
     ]
-    for record in at_papers_rounds(formulas):
-        if record.document["dataset"] == "adult" and is_papers_population(record.document):
-            counting = record.document["counting"]
+    populations: list[Document] = [record.document for record in at_papers_rounds(formulas)]
+    for population in populations:
+        if population["dataset"] == "adult" and is_papers_population(population):
+            counting = population["counting"]
             points.append(
                 f"The servers pay for rows: each sends {mb(counting['mb_per_server'])} MB to count them, by formula."
             )

@@ -161,6 +161,8 @@ INTEGER = {"name": "n", "kind": "integer", "low": 0, "high": 99}
         ({}, "'column' is missing"),
         ({"column": [INTEGER], "columns": []}, "unknown key 'columns'"),
         ({"column": INTEGER}, "array of tables"),
+        ({"column": [INTEGER], "split": "a/b"}, "split: an array of tables"),
+        ({"column": [INTEGER], "split": 5}, "split: an array of tables"),
         ({"column": [3]}, "column 1: a table"),
         ({"column": [{**INTEGER, "bin": 3}]}, "column 'n': unknown key 'bin'"),
         (

@@ -97,6 +97,11 @@ def test_a_draft_finds_key_parent_order_constants_copies_and_changes() -> None:
     assert KeyedTables.from_list(draft.tables.to_dict()) == draft.tables
 
 
+def test_two_rows_of_each_person_are_enough_to_know_what_stays() -> None:
+    (child,) = drafted(office(most=2)).tables.children
+    assert (child.order, child.constant, child.copied) == ("day", ("blood",), ("sex",))
+
+
 def test_a_key_is_known_by_its_name_where_other_columns_stand_in_all_tables() -> None:
     tables = office()
     stays = tables["stays"]

@@ -289,6 +289,21 @@ def test_a_word_between_answers_separates_them_with_its_blanks_alone() -> None:
     assert replace(split, separator=" & ").split("brandy&  rum", ("NA",)) == (YES, YES)
 
 
+@pytest.mark.parametrize(
+    ("cell", "given"),
+    [
+        ("[a;b]", ["a", "b"]),
+        ("[a;b", ["[a", "b"]),
+        ("a;b]", ["a", "b]"]),
+        ("a;b", ["a", "b"]),
+        ("[", ["["]),
+    ],
+)
+def test_brackets_around_answers_are_left_out_together(cell: str, given: list[str]) -> None:
+    split = SplitColumn("drinks", separator=";", answers=("a", "b"), before="[", behind="]")
+    assert split.given_in(cell) == given
+
+
 # Drafts
 
 

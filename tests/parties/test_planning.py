@@ -29,7 +29,7 @@ from parties.mpc.planning.budget import (
 from parties.session.study import Study
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import release_distance
-from protocols.select_spec import SELECTION_DISTANCE
+from protocols.select_spec import selection_distance
 from tests.parties import support
 
 NOISES = ["discrete-gaussian", "distributed", "box-muller"]
@@ -77,7 +77,9 @@ def test_security_bits_leave_nearly_all_of_delta(epsilon: float, noise: str) -> 
     # 3 columns and 4 rounds; 0.9 of the budget is the measurements'. Distributed noise cannot be less from here on.
     assert marginals == (9 if (epsilon, noise) == (55.0, "distributed") else 7)
     assert choices >= 4
-    distance = marginals * release_distance(noise, bits) + choices * SELECTION_DISTANCE
+    distance = marginals * release_distance(noise, bits) + choices * selection_distance(
+        len(workload.candidates)
+    )
     taken = (1 + math.exp(epsilon)) * distance
     assert taken <= 1e-9 / 1000
     whole = distance + marginals * rounded(config, plan)
@@ -166,7 +168,9 @@ def test_what_is_left_of_delta_covers_all_that_a_ledger_can_pay_for(
     # Of the cheapest it is more than of all of a plan; of dear ones for single columns there are fewer.
     least = rounds if schedule == "fixed" else 1
     assert marginals >= len(workload.one_way) + least or plan.initial_sigma != plan.sigma
-    taken = marginals * rows * release_distance(noise, bits) + choices * SELECTION_DISTANCE
+    taken = marginals * rows * release_distance(noise, bits) + choices * selection_distance(
+        len(workload.candidates)
+    )
     taken += marginals * rounded(config, plan)
     assert taken <= distance * (1 + 1e-12)
     spent = delta_from_rho(budget, epsilon)

@@ -905,3 +905,23 @@ def test_audit_finds_a_withdrawal_that_its_owner_has_not_signed(
         Forger(copy, copy, certificates).edit(change, 0, 1, 2)
         assert check & failed(audit_folder(copy))
         shutil.rmtree(copy)
+
+
+def test_answer_of_a_study_that_does_not_run_says_that_nothing_is_stored_and_nothing_counted(
+    certificates: Certificates,
+) -> None:
+    config, name = make_config(), PARTIES[0]
+    answer = void_answer(config, A, ReceiptSigner.load(name, certificates[name]))
+    receipts = answer.pop("receipts")
+    assert isinstance(receipts, list)
+    assert len(receipts) == 1
+    assert answer == {
+        "run": config.run.id,
+        "party": name,
+        "client": A,
+        "stored": 0,
+        "asked": 0,
+        "settled": MAX_VERSION,
+        "counted": None,
+        "void": True,
+    }

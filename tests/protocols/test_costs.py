@@ -200,6 +200,12 @@ case(
     costs.discrete_gaussian(70_000, discrete.Sampler.of(20.0)),
     lambda c: discrete.discrete_gaussian(c, 70_000, discrete.Sampler.of(20.0)),
 )
+for n in (257, 300, 4100):
+    case(
+        f"largest-{n}",
+        costs.largest(n, 60),
+        lambda c, n=n: select._largest(c, shared(c, R64, n), 60),
+    )
 for scale in (0.5, 20.0):
     sampler = laplace.LaplaceSampler.of(scale)
     for n in (1, 70, 5000):

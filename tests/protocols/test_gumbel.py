@@ -19,8 +19,9 @@ from protocols.select_spec import (
     NOISE_HIGHEST,
     NOISE_LOWEST,
     NOISE_REACH,
-    SELECTION_DISTANCE,
+    SAMPLE_DISTANCE,
     SELECTION_SLACK,
+    selection_distance,
 )
 from tests.protocols.local import reconstruct, run_parties
 
@@ -77,7 +78,7 @@ def test_tail_goes_on_by_nats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_table_has_the_probabilities_of_its_weights() -> None:
-    """Exact but for units of 2^-155: with the coins of the tail, 2^-128 for the largest selection."""
+    """Exact but for units of 2^-155: with the coins of the tail, 2^-141, and 2^-124 for the largest selection."""
     found = gumbel.table()
     weights, probabilities = gumbel._weights(), found.probabilities()
     assert len(probabilities) == len(weights) == found.outcomes
@@ -89,7 +90,9 @@ def test_table_has_the_probabilities_of_its_weights() -> None:
         # J is cut at 128, its coins are rounded down.
         distance += gumbel.TAIL_BITS * Decimal(2) ** -gumbel.COIN_BITS + Decimal(-128).exp()
         assert min(weights) > 0
-        assert distance * MAX_CANDIDATES < Decimal(SELECTION_DISTANCE)
+        assert distance < Decimal(SAMPLE_DISTANCE)
+    for candidates, least in ((2, -128), (8191, -128), (8192, -127), (MAX_CANDIDATES, -124)):
+        assert candidates * SAMPLE_DISTANCE < selection_distance(candidates) == 2.0**least
 
 
 @cache

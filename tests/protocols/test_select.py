@@ -121,6 +121,16 @@ def test_largest_equals_plain(at_once: int, verified: bool, values: list[int], s
         assert run_parties(program).results == [values.index(max(values))] * 3
 
 
+def test_largest_of_the_most_candidates_equals_plain() -> None:
+    values = np.random.default_rng(7).permutation(MAX_CANDIDATES) - 30_000
+    parts = components(R64, values)
+
+    async def program(ctx: Context) -> int:
+        return await select_module._open_largest(ctx, share_of(ctx, parts, R64), 53)
+
+    assert run_parties(program).results == [int(np.argmax(values))] * 3
+
+
 @pytest.mark.parametrize("values", [range(40), [7] * 40, [3, 1, 3, 2, 1] * 8, [1, 2], [2, 2], [5]])
 def test_losers_marks_are_uniform_together(
     values: Sequence[int], monkeypatch: pytest.MonkeyPatch
@@ -292,7 +302,7 @@ def test_bounds_rejects_another_number_of_candidates(groups: int) -> None:
         offsets=(0,) * groups,
         max_rows=10,
     )
-    with pytest.raises(ValueError, match="takes 1 to 8191"):
+    with pytest.raises(ValueError, match="takes 1 to 65536"):
         bounds(spec)
     spec.sizes, spec.answers = (
         np.ones(MAX_CANDIDATES, np.int64),

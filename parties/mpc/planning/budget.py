@@ -36,7 +36,7 @@ from parties.storage.population_budget import Release, person_or_row
 from protocols.discrete import LARGEST_SECURITY, SECURITY_BITS
 from protocols.measure import check_measure, release_distance
 from protocols.noise_kinds import BOX_MULLER
-from protocols.select_spec import SELECTION_DISTANCE, SELECTION_SLACK
+from protocols.select_spec import SELECTION_SLACK, selection_distance
 
 INITIAL_SHARE, TREE_SHARE = 0.2, 0.25
 """Default shares unless the config sets them or uses AIM's own rule.
@@ -134,18 +134,21 @@ def divide(run: RunSection, workload: Workload, *, rows: int = 1, spread: float 
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadShape:
-    """Facts of a workload that a division needs: columns, the pairs that join them, and the noise of private values.
+    """Facts of a workload that a division needs.
+
+    It has so many columns, pairs that join them, and candidates of a choice; values are private with so much noise.
 
     ``spread`` is ``mechanisms.resolving.first_spread``.
     """
 
     columns: int
     pairs: int
+    candidates: int
     spread: float
 
     @classmethod
     def of(cls, workload: Workload, spread: float) -> "_WorkloadShape":
-        return cls(len(workload.one_way), tree_rounds(workload), spread)
+        return cls(len(workload.one_way), tree_rounds(workload), len(workload.candidates), spread)
 
     @classmethod
     def of_study(cls, study: Study) -> "_WorkloadShape":
@@ -273,7 +276,7 @@ def _least_delta(study: Study) -> float:
     with contextlib.suppress(ValueError):
         # A usual delta is enough here: the number of charges hardly depends on the budget.
         paid = paid.most(_division(run, shape, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
-    distance = paid.distance(run, study.config.rows_of_unit, LARGEST_SECURITY)
+    distance = paid.distance(run, shape, study.config.rows_of_unit, LARGEST_SECURITY)
     return (1 + math.exp(min(run.epsilon, 1.0))) * distance
 
 
@@ -348,9 +351,10 @@ class _ChargeLimits:
             max(self.choices, int(budget / selection)),
         )
 
-    def distance(self, run: RunSection, rows: int, bits: int) -> float:
+    def distance(self, run: RunSection, shape: _WorkloadShape, rows: int, bits: int) -> float:
         """Distance of all charges for a unit of ``rows`` rows. A choice is as exact as the finest noise."""
-        return self._of_noise(run, rows, bits) + self.choices * SELECTION_DISTANCE
+        choices = self.choices * selection_distance(shape.candidates)
+        return self._of_noise(run, rows, bits) + choices
 
     def bits(self, run: RunSection, rows: int) -> int:
         """See ``security_bits``."""
@@ -416,7 +420,7 @@ def _sampling_by(
     rounded = rows * accountant.distance(_kind(run), largest)
     while True:
         bits = paid.bits(run, rows)
-        distance = paid.distance(run, rows, bits) + paid.marginals * rounded
+        distance = paid.distance(run, shape, rows, bits) + paid.marginals * rounded
         budget = _covered(accountant, run, distance)
         most = paid.most(_division(run, shape, row_budget(budget, rows), accountant))
         if most == paid:

@@ -96,13 +96,18 @@ def usual_growth(
     cells = [float(sizes([workload.candidates[i] for i in measured]))]
     counts, looked = [columns], [0]
     every = max(1, rounds // _STAGES)
+    left = list(order)
     for round in range(1, rounds + 1):
         finer = round - plan.tree_rounds
         again = plan.adaptive and finer > 0 and finer % _AGAIN == 0
-        new = [] if again else order if finer > 0 else joining(workload, order, measured)
+        if finer <= 0:
+            # A pair of columns that are joined stays so: each round looks only at those after the last one's.
+            left = joining(workload, left, measured)
+        new = [] if again else order if finer > 0 else left
         if new:
             measured.append(new[0])
             order.remove(new[0])
+            left = left[1:]
         if round % every == 0 or round == rounds:
             share = min(plan.spent_after(round) / plan.rho, USUAL_SHARE)
             limit = limit_mb * CELLS_PER_MB * share
@@ -305,8 +310,8 @@ def model_size(study: Study, plan: Schedule) -> ModelSize:
 
 def _with_query(workload: Workload, query: Clique) -> int:
     """Cells of a model of one query and of the other columns, each by itself."""
-    others = (name for name in workload.domain.names if name not in query)
-    return workload.domain.size(query) + sum(workload.domain.size((name,)) for name in others)
+    domain = workload.domain
+    return domain.size(query) + sum(domain.shape) - sum(domain.sizes(query))
 
 
 def _model_cells(workload: Workload, limit_mb: float) -> float:
@@ -446,7 +451,8 @@ def _seconds(
     answers = usual.cells * ANSWER_S_A_CELL + estimate_bytes(usual) / rate
     run, rounds = study.config.run, range(1, rounds_expected(plan) + 1)
     shares = [plan.spent_after(number) / plan.rho for number in rounds]
-    grown = [_model_cells(study.workload, run.max_model_mb * share) for share in shares]
+    whole = _model_cells(study.workload, run.max_model_mb)
+    grown = [min(run.max_model_mb * share * CELLS_PER_MB, whole) for share in shares]
     answers += len(study.workload.candidates) * CANDIDATE_S
     steps = run.iterations * sum(stage.targets for stage in growth[:-1])
     steps += run.final_iterations * growth[-1].targets

@@ -26,7 +26,7 @@ from parties.mpc.planning.upload_size import UploadSize
 from parties.mpc.submission.sealed_upload import UploadSizes
 from parties.session.study import Study
 from protocols.row_plan import MAX_CELLS
-from protocols.select_spec import FRACTION_BITS, MAX_CANDIDATES, widths
+from protocols.select_spec import FRACTION_BITS, widths
 
 MAX_BOX_BYTES = 2**31 - 1
 """Maximum content of a box in bytes (`parties.crypto.hpke`)."""
@@ -47,7 +47,6 @@ def validate_run(study: Study) -> Schedule:
     """Division of the run's budget, if no rule forbids the run. Raises ConfigError, by key."""
     plan = make_plan(study)
     _check_private(study.config)
-    _check_candidates(study)
     _check_sizes(study)
     _check_scores(study, plan)
     _check_bounded_cells(study)
@@ -108,14 +107,14 @@ def selection_bounds(study: Study, plan: Schedule) -> tuple[int, int]:
     candidates = selectable_candidates(study.workload)
     sizes = sizes_of(study.workload, candidates)
     weights = [study.workload.weights[i] for i in candidates]
-    gains = [score_gain(plan.sharpest, weight, max(weights)) for weight in weights]
+    sharpest, most = plan.sharpest, max(weights)
+    gains = [score_gain(sharpest, weight, most) for weight in weights]
     # A round with k times the epsilon has 1/k of the deviation.
-    sigma = plan.noise_sigma * plan.epsilon / plan.sharpest
+    sigma = plan.noise_sigma * plan.epsilon / sharpest
     offsets = [score_offset(gain, sigma, size) for gain, size in zip(gains, sizes, strict=True)]
     if study.config.run.rule != AIM:
-        offsets = [0] * len(
-            sizes
-        )  # No error that is left is larger than what two tables can differ by.
+        # No error that is left is larger than what two tables can differ by.
+        offsets = [0] * len(sizes)
     return widths(np.array(sizes, np.int64), study.config.max_rows << FRACTION_BITS, gains, offsets)
 
 
@@ -134,19 +133,6 @@ def _check_private(config: Config) -> None:
 def _private_key(config: Config, position: int) -> str:
     private = private_of(config.domain.columns[position])
     return "values" if private is not None and private.free else "bins"
-
-
-def _check_candidates(study: Study) -> None:
-    """Raises ConfigError for more candidates than a selection can take."""
-    candidates = len(selectable_candidates(study.workload))
-    if candidates > MAX_CANDIDATES:
-        raise ConfigError(
-            study.config.source,
-            "workload",
-            f"has {len(study.workload.queries)} queries with {candidates} sets of columns to choose "
-            "from; expected at most "
-            f"{MAX_CANDIDATES}: fewer queries (workload.count), or of fewer columns (workload.degree)",
-        )
 
 
 def _check_sizes(study: Study) -> None:
