@@ -82,7 +82,7 @@ def _used_columns(config: Config) -> str:
     names = config.domain.names
     person = config.run.person or ()
     keys = (
-        f" The columns {and_list(person)} tell whose rows are whose; they are used here alone."
+        f" The columns {and_list(person)} identify a person's rows; they are used on this machine alone."
         if person
         else ""
     )
@@ -108,9 +108,7 @@ def _noise(section: FederationSection) -> str:
 
 
 def _outcome(config: Config, guarantee: Sequence[str], *, private: bool) -> str:
-    terms = (
-        "" if config.run.terms is None else " Terms of use go with it, which the configuration has."
-    )
+    terms = "" if config.run.terms is None else " The terms of use in the configuration go with it."
     what = "model" if config.algorithm is not None else "synthetic table"
     return (
         f"What comes out is a {what} with {'this guarantee' if private else 'THIS STATEMENT'}: "
@@ -161,9 +159,7 @@ def _columns(config: Config) -> str:
 
 def _release(config: Config) -> str:
     run = config.run
-    terms = (
-        "" if run.terms is None else " Terms of use go with the table, which the configuration has."
-    )
+    terms = "" if run.terms is None else " The terms of use in the configuration go with the table."
     unit = "each person in your table" if run.unit == PERSON else "each row of your table"
     return (
         f"What comes out is a synthetic table, with epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for "
