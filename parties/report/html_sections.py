@@ -77,9 +77,9 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
 
 _BASES = {
     MEASURED: "measured",
-    SELECTION: "not measured; another query was chosen",
-    WIDER: "not measured; bound of a wider marginal",
-    NOTHING: "not measured; no bound",
+    SELECTION: "another query was chosen",
+    WIDER: "bound of a wider marginal",
+    NOTHING: "nothing is known",
 }
 _OF_MEASURED = {
     SELECTION: "measured; the last choice gives a tighter bound",

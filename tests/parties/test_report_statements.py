@@ -267,7 +267,7 @@ def test_tasks_agree_with_marks_claims_and_truth(made: Any, kind: str) -> None:
         row = tasks[tasks.index(name) + 1 :]
         answer, why = row[0], row[1]
         numbers = [c for c in quality["columns"] if limit is None or "moved" in c]
-        assert sum(int(n) for n in re.findall(r"(?:for|for) (\d+) \(", why)) == len(numbers), why
+        assert sum(int(n) for n in re.findall(r": (\d+) \(", why)) == len(numbers), why
         true = re.search(r"off by ([\d.]+)%", row[2]) if row[2].startswith("off by") else None
         assert not row[2].startswith("off by more than 100%") or answer != "yes"
         if true and held and answer == "yes":
