@@ -81,7 +81,10 @@ def counted_in_words(counts: Mapping[str, int]) -> str:
     total = sum(counts.values())
     if counts.get(PUBLIC, 0) + counts.get(PRIVATE, 0) == total and counts.get(PUBLIC):
         bins = ", but for what noisy counts chose" if counts.get(PRIVATE) else ""
-        return f"By its author's word, its {total:,} values were public before any table was read{bins}."
+        return (
+            f"The configuration's author states that its {total:,} values were public before any table was "
+            f"read{bins}."
+        )
     parts = []
     if table := counts.get(TABLE):
         parts.append(
@@ -89,7 +92,7 @@ def counted_in_words(counts: Mapping[str, int]) -> str:
             f"covers what {'it tells' if table == 1 else 'they tell'}"
         )
     if unsaid := counts.get(UNSAID):
-        parts.append(f"of {unsaid:,} its author does not say where from")
+        parts.append(f"the configuration's author does not state the origin of {unsaid:,}")
     return f"{'; '.join(parts)}." if parts else "Noisy counts chose its values."
 
 

@@ -23,33 +23,34 @@ CONTRADICTIONS = (
 )
 
 _KEY_HOLDERS = (
-    "It shows what whoever has the keys in the configuration has signed. Which configuration was agreed on, it cannot "
-    "know: give it yours (--config), or compare the digest. Nor does it know whether these keys lay in different "
-    "hands: whether a run was a trial on one machine is the report's word."
+    "The audit shows what was signed with the keys in the configuration. It cannot know which configuration was agreed "
+    "on: give it yours (--config), or compare the digest. It cannot know either whether different people had these "
+    "keys: only the report says whether a run was a trial on one machine."
 )
 _COMPUTED = (
     "It cannot show that a server computed its messages as the protocol says. For that the server has to record a "
     "replay (record_replay) and show it, with its keys and inputs, to an auditor who may see that server's share."
 )
 LIMITS = (
-    "The audit shows what the servers' transcripts say, and that they say the same. A server that leaves something "
-    "out of its transcript is found out by the transcript of the server at the other end of the message.",
+    "The audit shows what the servers' transcripts say, and that they say the same. A message that one server leaves "
+    "out of its transcript is still in that of the other server.",
     _KEY_HOLDERS,
-    "It cannot show what leaves no message between the servers: two servers that put their shares together, or that "
-    "agree on what to write, see everything and leave no trace here. At most one corrupted server is assumed.",
+    "It cannot show what happens without a message between the servers. Two servers that combine their shares see "
+    "everything, and two can agree on false records; neither leaves a trace here. At most one corrupted server is "
+    "assumed.",
     _COMPUTED,
     "It cannot show that data owners told the truth about their rows, nor what became of copies outside the protocol.",
 )
 """Limits of any audit of transcripts, stated in every audit of three servers."""
 _PROVED = (
-    "That a server computed its messages as the protocol says was proved to the two others before anything was opened; "
-    "the audit shows that they said so, each of them in its own transcript."
+    "Each server proved to the two others, before anything was opened, that it computed its messages as the protocol "
+    "says. The audit shows that these two recorded so, each in its own transcript."
 )
 PROVED_LIMITS = tuple(_PROVED if sentence is _COMPUTED else sentence for sentence in LIMITS)
 """Limits of the audit of a run with run.security = "malicious"."""
 SERVER_LIMITS = (
-    "One server wrote this transcript, and its clients keep none: the audit shows that it is whole and that what it "
-    "says keeps to the rules, not that it says everything.",
+    "One server wrote this transcript, and its clients keep none. The audit shows that the transcript was not changed "
+    "since it was signed and that its records follow the rules, not that it has everything.",
     _KEY_HOLDERS,
     "It cannot show what the server did besides: with noise that the server adds, it saw every sum before the noise.",
     "It cannot show that the model is a fit of the sums; it shows which model was made, and that the table was drawn "

@@ -80,7 +80,7 @@ _KINDS = {
     SILO_OPENED_SUM: "sums over silos",
 }
 _CLAIMED = "The records say the following, and checks below contradict them"
-_UNKNOWN = "Cannot be said: the transcripts do not bear it out; see the checks."
+_UNKNOWN = "Not known: the transcripts do not show it; see the checks."
 _CONTROLLERS = (
     "Purposes, necessity and lawful basis are not in the records: the controllers state them."
 )
@@ -165,7 +165,7 @@ def facts_of_three(evidence: Evidence, terms: RunTerms) -> RunFacts:
         charges, run = charges_of(evidence.transcripts[0]), terms.config.run
         bound = attacker_on(terms.study, terms.plan.rho)
         yield (
-            f"Each data owner that was counted spent the same of its table's privacy: epsilon = {run.epsilon:g}, "
+            f"Each counted data owner spent the same privacy budget of its table: epsilon = {run.epsilon:g}, "
             f"delta = {run.delta:g}, for {unit_text(terms.config)}. The servers' ledgers have {len(charges)} charges."
         )
         yield attacker_text(bound, run.unit)
@@ -183,7 +183,7 @@ def facts_of_flaim(evidence: Evidence, terms: "flaim.FlaimTerms") -> RunFacts:
             yield NOT_PRIVATE_TEXT
             return
         yield (
-            f"Each client spent the same of its table's privacy: epsilon = {config.run.epsilon:g}, delta = "
+            f"Each client spent the same privacy budget of its table: epsilon = {config.run.epsilon:g}, delta = "
             f"{config.run.delta:g}, for {neighbours_text(config)}."
         )
         yield attacker_text(bound, config.run.unit)
@@ -216,7 +216,7 @@ def _opened(evidence: Evidence) -> Iterator[str]:
     counts = Counter(e.text("what") for e in transcript.entries if e.kind == "opened")
     listed = [f"{count} {_KINDS.get(what, what[:40])}" for what, count in counts.items()]
     yield f"Opened were {', '.join(listed) or 'no values'}. Nothing else was opened."
-    yield "Visible to others besides are who took part, and sizes and times of messages."
+    yield "Others can also see the names of those who took part, and sizes and times of messages."
 
 
 def _follows(checks: Sequence[Check]) -> Iterator[str]:
@@ -226,7 +226,7 @@ def _follows(checks: Sequence[Check]) -> Iterator[str]:
     if failed:
         yield f"No: {', '.join(failed)} {'does' if len(failed) == 1 else 'do'} not hold."
     elif any(check.status == PASS for check in own):
-        yield "Yes: what is published is what the records make it, as far as the checks below go."
+        yield "Yes: the published files follow from the records, as far as the checks below go."
     if open_ones:
         yield f"Not judged: {', '.join(open_ones)}."
 

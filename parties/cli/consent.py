@@ -82,7 +82,7 @@ def _used_columns(config: Config) -> str:
     names = config.domain.names
     person = config.run.person or ()
     keys = (
-        f" The columns {and_list(person)} tell whose rows are whose; they are used here alone."
+        f" The columns {and_list(person)} identify a person's rows; they are used on this machine alone."
         if person
         else ""
     )
@@ -93,8 +93,8 @@ def _noise(section: FederationSection) -> str:
     among = f"over {section.minimum} or more owners"
     if section.noise == "distributed":
         return (
-            f"What leaves is masked, so that the server learns its sum {among}; each owner adds a part of the noise, "
-            "so that not even the server sees a sum without it."
+            f"Your numbers leave masked: the server learns only sums {among}. Each owner adds a part of the noise, "
+            "so that not even the server sees a sum without noise."
         )
     single = (
         " Counts of a query that one or two owners chose reach it by themselves."
@@ -102,18 +102,16 @@ def _noise(section: FederationSection) -> str:
         else ""
     )
     return (
-        f"What leaves is masked, so that the server learns its sum {among}.{single} The server adds any noise that the "
+        f"Your numbers leave masked: the server learns only sums {among}.{single} The server adds any noise that the "
         "method does not add here: you trust it with sums without noise."
     )
 
 
 def _outcome(config: Config, guarantee: Sequence[str], *, private: bool) -> str:
-    terms = (
-        "" if config.run.terms is None else " Terms of use go with it, which the configuration has."
-    )
+    terms = "" if config.run.terms is None else " The terms of use in the configuration go with it."
     what = "model" if config.algorithm is not None else "synthetic table"
     return (
-        f"What comes out is a {what} with {'this guarantee' if private else 'THIS STATEMENT'}: "
+        f"The result is a {what} with {'this guarantee' if private else 'THIS STATEMENT'}: "
         f"{_sentence(' '.join(guarantee))} It goes to everybody who takes part, with a report and what an audit reads; "
         f"your name is in them.{terms}"
     )
@@ -154,19 +152,16 @@ def _columns(config: Config) -> str:
     return (
         f"Of your table {count_text(len(names), 'column')} may leave this machine: {names_text(names)}; nothing else "
         f"does.{linked} "
-        "What leaves is split into secret shares and sealed: no single server can read a value, two of them together "
-        "could."
+        "These columns leave as sealed secret shares: no single server can read a value, two of them together could."
     )
 
 
 def _release(config: Config) -> str:
     run = config.run
-    terms = (
-        "" if run.terms is None else " Terms of use go with the table, which the configuration has."
-    )
+    terms = "" if run.terms is None else " The terms of use in the configuration go with the table."
     unit = "each person in your table" if run.unit == PERSON else "each row of your table"
     return (
-        f"What comes out is a synthetic table, with epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for "
+        f"The result is a synthetic table, with epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for "
         f"{unit}, "
         "whatever the other owners send. It goes to everybody who takes part, with its model, a report and what an "
         f"audit reads; your name is in them.{terms} Your rows are deleted at the study's end."

@@ -57,7 +57,7 @@ def server(days: float, folder: Path, *, as_json: bool) -> None:
         print_json({"name": made.server.name, "expires": end.isoformat(timespec="seconds")})
         return
     say(
-        f"{made.server.name}: a certificate until {end:%Y-%m-%d}, of the same key. The service puts it to work once "
+        f"{made.server.name}: a certificate until {end:%Y-%m-%d}, of the same key. The service uses it once "
         "the two others have heard of it, which takes seconds while all three run."
     )
 

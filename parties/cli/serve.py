@@ -320,9 +320,9 @@ def rotate_command(
     own, others = identity.own.name, [identity.servers[pid].name for pid in identity.peers]
     say(
         f"This is {own}'s next key. Read its words to the operators of {' and '.join(others)}; each types: syncret "
-        f"serve rotate {own} 'TWELVE WORDS'. It is at work from the next study once both have (syncret study list)."
+        f"serve rotate {own} 'TWELVE WORDS'. It is used from the next study on, once both have (syncret study list)."
         if others
-        else "It is at work from the next study, once the service runs."
+        else "It is used from the next study on, once the service runs."
     )
 
 
@@ -362,7 +362,7 @@ def _confirm_key(
     after = (
         "its former key is refused from now on"
         if new_file is not None
-        else "its former key is refused once it is at work"
+        else "its former key is refused once the next one is in use"
     )
     say(f"the next key of {name} is confirmed here; {after}")
 

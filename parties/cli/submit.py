@@ -96,7 +96,7 @@ def column_text(column: ColumnSummary) -> str:
 def sending_text(found: Preview) -> str:
     """Returns the description of the upload and its recipients."""
     if found.earlier:
-        return "this submission was made before; what is missing of it is sent, and nothing charged"
+        return "this submission was made before; its missing parts are sent, and nothing is charged"
     others = "".join(
         f"; by {form} it would be {size:,}"
         for form, size in found.sent_bytes_by_form.items()
@@ -116,7 +116,7 @@ def cost_lines(cost: BudgetQuote, *, epsilon: float, delta: float) -> list[str]:
     """Returns sentences on what a run takes of a table's budget, and what is left of it."""
     if not cost.rho:
         return [
-            f"population {cost.dataset}: the run is charged already, and once for all that you send of it"
+            f"population {cost.dataset}: the run is charged already; further parts of it cost nothing"
         ]
     released = (
         f"takes of your table's privacy epsilon {epsilon:g}, delta {delta:g} (rho {cost.rho:.4g})"
@@ -126,7 +126,7 @@ def cost_lines(cost: BudgetQuote, *, epsilon: float, delta: float) -> list[str]:
 
 def _left(cost: BudgetQuote) -> str:
     if cost.new:
-        return f"population {cost.dataset}: new; this release sets its lifetime limit, and nothing is left of it then"
+        return f"population {cost.dataset}: new; this release sets its lifetime limit, and uses all of it"
     spent = f"population {cost.dataset}: rho {cost.spent:.4g} of {cost.limit:.4g} is spent"
     if not cost.covered:
         return f"{spent}; {cost.left:.4g} is left, which DOES NOT COVER this release: see syncret budget"
@@ -152,8 +152,8 @@ def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
     """Returns the progress of a withdrawal."""
     if found.complete and found.void:
         return (
-            f"run {run} is over. As to the submission of {found.client}, {_signed(found)} that nothing of it was "
-            "opened, or ever will be, and that their shares are deleted"
+            f"run {run} is over. {_signed(found)} that nothing of the submission of {found.client} was opened, or ever "
+            "will be, and that their shares are deleted"
         )
     if found.complete:
         return (
@@ -162,8 +162,8 @@ def withdrawn_text(found: WithdrawalProgress, run: str) -> str:
         )
     return (
         f"run {run}: the withdrawal of {found.client} is on its way: {_progress_text(found)}. It takes effect when "
-        "the servers meet over it, unless a round begins with the rows before; nothing is given back until two of "
-        "three have signed. Run the same command again to ask"
+        "the servers agree on it, unless a round begins with the rows before that. The charge is given back once two "
+        "of three servers have signed. Run the same command again to ask"
     )
 
 
@@ -181,8 +181,7 @@ def returned_text(populations: Sequence[str], budget: Path, digest: str) -> str:
         back = [run for run in population.runs if run.returned and run.release.config == digest]
         cost = f" ({cost_text(back[-1].release)})" if back else ""
         lines.append(
-            f"what was charged for it{cost} is given back to population {name}, of which now "
-            f"{budget_state_text(population)}"
+            f"its charge{cost} is given back to population {name}: {budget_state_text(population)}"
         )
     return "\n".join(lines)
 
@@ -196,7 +195,7 @@ def replaced_text(found: WithdrawalProgress) -> str:
         )
     return (
         f"the former submission is not gone yet: {_progress_text(found)}. The new one takes its place when the "
-        "servers meet over it, unless a round begins with the former one before: ask later with --status"
+        "servers agree on it, unless a round begins with the former one before that: ask later with --status"
     )
 
 
@@ -246,7 +245,9 @@ def _round(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
     if counted:
         return " or ".join(counted_text(number) for number in sorted(counted, key=str))
     if any(each.excluded is not None or each.counted_from is None for each in answers):
-        return "not counted, by what servers say below; --withdraw takes back what is not counted for good"
+        return (
+            "not counted, as the servers say below; --withdraw takes back what no round has counted"
+        )
     if found.counted_from is None:
         return f"due in round {found.first_round} at the earliest; --status says when it is counted"
     return f"{due_round_text(found.counted_from)}; --status says whether it is counted"
@@ -255,7 +256,7 @@ def _round(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
 def _where(found: Submitted, answers: Sequence[SubmissionStatus]) -> str:
     lacking = [each.party for each in answers if each.upload != found.upload]
     if lacking:
-        return f"is not, or not any more, at {and_list(lacking)}, by their own word"
+        return f"is not, or not any more, at {and_list(lacking)}, as they say"
     if found.complete:
         return "is at all three servers"
     has = and_list(receipt.party for receipt in found.receipts)

@@ -19,7 +19,7 @@ INGEST_HEADER = "Syncret-Messages"
 STORE_VERSION = 5
 """Version of a compute server's store (database and files beside it); 0 stands for stores without a version."""
 
-TEXT_EDITION = 7
+TEXT_EDITION = 8
 """Edition of the sentences, pages and documents that follow from a run. Raised whenever one of them changes: an audit
 holds those of its own edition to the last letter, and calls others unchecked. Edition 1 was not written down.
 """

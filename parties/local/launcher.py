@@ -239,7 +239,7 @@ async def _run_owners_process(
             progress.event("uploads", str(event["text"]), done=done)
     await child.end_well()
     count = len(read_receipts(receipts_path(folder)))
-    progress.event("owners", f"all {count} data owners have answered and left")
+    progress.event("owners", f"all {count} data owners have finished")
     for server in children.servers:
         server.command("go")
 

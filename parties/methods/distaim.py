@@ -49,8 +49,8 @@ from protocols.noise_kinds import DISTRIBUTED
 from protocols.steps import MEASURE, SELECT
 
 DISTRIBUTED_TRUST = (
-    "Each server added noise of its own: what one server does not know has the variance that is charged, and the "
-    "counts carry 1.5 times that variance."
+    "Each server added noise of its own. The noise that one server does not know has the charged variance; the whole "
+    "noise of a count has 1.5 times that variance."
 )
 
 
@@ -161,15 +161,16 @@ def report_notes(result: Mapping[str, Any], config: Config) -> tuple[str, ...]:
         sigmas = [one["sigma"] for one in chosen]
         later = f", and from {sigmas[0]:.4g} rows to {min(sigmas):.4g} in rounds" if sigmas else ""
         return (
-            f"Annealed: {done} rounds. The noise's deviation was {result['sigma']:.4g} rows for single columns{later}.",
+            f"Annealed: {done} rounds. The noise had a standard deviation of {result['sigma']:.4g} rows for single "
+            f"columns{later}.",
             *also,
         )
     if done == config.run.rounds:
         return also
     if result.get("finished_early"):
         return (
-            f"The run ended after {done} of {config.run.rounds} rounds, as the operators of all three servers asked: "
-            "less was measured than was planned, and what was not spent of the budget stays unspent.",
+            f"The run ended after {done} of {config.run.rounds} rounds, as the operators of all three servers asked. "
+            "Less was measured than planned, and the rest of the budget stays unspent.",
             *also,
         )
     return (
@@ -187,15 +188,15 @@ def _accounting(config: Config) -> tuple[str, ...]:
         # Delta covers the distance of samples at the epsilon of one Gaussian, and at a larger one it need not.
         charged = f"epsilon {_rounded_up(plain):g}" if math.isfinite(plain) else "no epsilon"
         return (
-            "Epsilon is counted by the loss of one Gaussian, which bounds that of the whole run. By zCDP alone the "
-            f"same release would be charged as {charged} at this delta.",
+            "Epsilon is computed from the privacy loss of one Gaussian mechanism, which bounds that of the whole run. "
+            f"By zCDP alone the same release would have {charged} at this delta.",
         )
     composed = composed_epsilon(study)
     if composed is None:
         return ()
     return (
-        f"Composed numerically, the same release is private with epsilon {_rounded_up(composed):g} at this delta; "
-        "ledgers and owners' budgets go by zCDP, and so by the epsilon above.",
+        f"Numerical composition gives the same release epsilon {_rounded_up(composed):g} at this delta. Ledgers and "
+        "owners' budgets use zCDP, and so the epsilon above.",
     )
 
 

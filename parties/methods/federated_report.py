@@ -27,8 +27,8 @@ from parties.report.render import HtmlTable, page_templates
 from parties.storage.files import write_atomic
 
 NO_GUARANTEE = (
-    "Not private: sums were opened as they are, and what was made of them may say anything about anybody. Do not "
-    "publish it."
+    "Not private: sums were opened without noise, and their results may reveal anything about anybody. Do not "
+    "publish them."
 )
 _PAGES = page_templates(__file__)
 SILOS_HEADER = ("study", "configuration", "ended", "version", "provenance", "edition")
@@ -119,7 +119,7 @@ def trust_of(config: Config, *, private: bool, charged: bool, trial: bool) -> li
         return [NO_GUARANTEE, held, *tried]
     seen = "Each silo added its part of the noise before anything was sent: the server saw no sum without noise."
     if section.noise == "server":
-        seen = "Noise that the server added is added by its word: it saw those sums as they are."
+        seen = "The server states that it added its noise: it saw those sums without noise."
     # Without a charge in zCDP the plan's guarantee says how a person's rows count.
     unit = unit_trust(config, MASKED)[:1] if not charged else unit_trust(config, MASKED)
     return [held, seen, *(unit if config.run.unit == PERSON else ()), *tried]

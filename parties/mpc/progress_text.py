@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     from protocols.runtime import PartyRuntime
 
 _TEXTS: Mapping[str, str] = {
-    AGREE.name: "settling with the other servers where the run stands",
+    AGREE.name: "agreeing with the other servers on the state of the run",
     CLIENTS_COMPARE.name: "adding the data owners' counts",
-    CLIENTS_CHECK.name: "checking what data owners weigh",
+    CLIENTS_CHECK.name: "checking the bounds of data owners' counts",
     **{
         step.name: "counting data owners' rows"
         for step in (CLIENTS_COUNT, *OF_RECODING, *OF_COUNTING)
@@ -77,17 +77,17 @@ _TEXTS: Mapping[str, str] = {
     COUNT_FACTORS.name: "counting rows",
     COUNT_CELLS.name: "counting rows",
     **{step.name: "linking the sources' rows" for step in (LINK_ALIGN, *OF_LINKING)},
-    COMMIT.name: "recording what the round goes by",
+    COMMIT.name: "recording the inputs of the round",
     ESTIMATE.name: "estimating the model",
     SELECT.name: "comparing the model with the counts",
     SELECT_BITS.name: "comparing the model with the counts",
     SELECT_SCORES.name: "comparing the model with the counts",
     SELECT_CHOOSE.name: "choosing a query",
     MEASURE.name: "measuring",
-    MEASURE_NOISE.name: "making noise",
+    MEASURE_NOISE.name: "sampling noise",
     MEASURE_OPEN.name: "measuring",
     FINISH.name: "writing model and table",
-    **{step.name: "proving what was computed" for step in OF_PROOFS},
+    **{step.name: "proving the computation" for step in OF_PROOFS},
 }
 _LEAD_STEPS = (ESTIMATE.name, FINISH.name)
 
@@ -112,19 +112,20 @@ def report_resume(
         if entries and claimant != pid:
             text = (
                 f"{names[claimant]} says that it has charged {len(entries)} openings that neither other server has: "
-                "they count for that server alone"
+                "only that server counts them"
             )
             progress.event("claimed", text)
     if found.contradicted:
         text = (
-            f"two servers hold different releases of round {', '.join(map(str, found.contradicted))}: one of them does "
-            "not tell what was opened, and what no two of the three hold alike is lost"
+            f"two servers have different records of the values opened in round "
+            f"{', '.join(map(str, found.contradicted))}: one record is false; values that no two of the three servers "
+            "record alike are lost"
         )
         progress.event("contradicted", text)
     if found.lost:
         text = (
-            f"only this server had what was opened in round {', '.join(map(str, found.lost))}: it is lost, what was "
-            "charged for it stays spent"
+            f"only this server recorded the values opened in round {', '.join(map(str, found.lost))}: they are lost, "
+            "and their charge stays spent"
         )
         progress.event("lost", text)
     if resumed.last_round is not None:

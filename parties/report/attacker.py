@@ -118,11 +118,11 @@ def budget_of(bound: AttackerBound, epsilon: float) -> float:
 def attacker_text(bound: AttackerBound, who: str) -> str:
     """Returns what the best attacker finds; ``who`` is the unit, "row" or "person"."""
     one, ten = bound.found_at_most(0.01), bound.found_at_most(0.1)
-    others = "everybody else" if who == "person" else "all other rows"
+    others = "all rows of everybody else" if who == "person" else "all other rows"
     said = (
-        f"What that means: take an attacker who knows {others}, and decides by whatever is published here whether "
-        f"this {who} was there. If it falsely suspects 1 % of the absent, it finds at most {percent(one)} of the "
-        f"present; if it falsely suspects 10 %, at most {percent(ten)}. Guessing finds 1 % and 10 %."
+        f"What that means: an attacker knows {others}, and decides from everything published here whether this {who} "
+        f"was in the table. If it falsely suspects 1 % of the absent {who}s, it finds at most {percent(one)} of the "
+        f"present ones; if it falsely suspects 10 %, at most {percent(ten)}. Guessing finds 1 % and 10 %."
     )
     return " ".join(filter(None, [said, weakness_text(bound, who)]))
 
@@ -140,8 +140,8 @@ def delta_text(delta: float, rows: object) -> str:
     if not isinstance(rows, int) or rows < 1 or delta < 1 / rows:
         return ""
     return (
-        f"Delta is large: {delta:g} is no less than 1 in {rows:,}, the number of rows, and by itself would allow that "
-        "some row is published as it is. Expected far less."
+        f"Delta is large: {delta:g} is at least 1 in {rows:,}, the number of rows. Such a delta alone would allow some "
+        "row to be published as it is. It should be far smaller."
     )
 
 

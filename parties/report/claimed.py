@@ -13,8 +13,8 @@ from parties.report.render import HtmlTable
 
 CLAIM_HEADS = ("column", "off at most", "of it within bins", "10 %", "median", "90 %", "mean")
 CLAIMS_NOTE = (
-    "Off: for numbers and dates, the most by which the share of the rows up to any limit may differ; for categories, "
-    "the share of the rows in another category. The real figure lies between the two figures of a column. Both assume "
+    "Off: for numbers and dates, the largest difference in the share of the rows up to any limit; for categories, "
+    "the share of the rows in a wrong category. The real figure lies between the two figures of a column. Both assume "
     "the worst place for a value within its bin, so wide bins make wide ranges."
 )
 _NO_BOUND = "no bound"
@@ -31,8 +31,8 @@ def claims_values(quality: Mapping[str, object]) -> Mapping[str, object] | None:
     said = f"{CLAIMS_NOTE} All of them hold together with {number(quality['confidence']):.0%} confidence."
     if truth:
         said += (
-            " True figures stand in brackets. Moved: how far a number has to be moved on average to turn this column "
-            f"into the real one, as a share of the range of {MIDDLE} of the values. True figures: {NOT_PRIVATE}"
+            " True figures stand in brackets. Moved: the mean distance by which numbers have to move to turn this "
+            f"column into the real one, as a share of the range of {MIDDLE} of the values. True figures: {NOT_PRIVATE}"
         )
     heads = [*CLAIM_HEADS, "moved at most", *(["true off", "wrong"] if truth else [])]
     rows = [_row(claim, truth=truth) for claim in claims]

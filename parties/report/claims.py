@@ -279,9 +279,9 @@ def truth_text(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the wrong claims in sentences: one sentence if none is wrong, else one per column with a wrong claim."""
     wrong = [claim for claim in claims if claim["wrong"]]
     if not wrong:
-        return [f"Held against the real table, no claim on {_columns(len(claims))} is wrong."]
+        return [f"Compared with the real table, no claim on {_columns(len(claims))} is wrong."]
     return [
-        f"Held against the real table, what is claimed of {claim['column']} is wrong: {', '.join(claim['wrong'])}. Off "
+        f"Compared with the real table, claims on {claim['column']} are wrong: {', '.join(claim['wrong'])}. Off "
         f"is {share_text(claim['true']['off'])} where at most {at_most_text(claim['off'])} was claimed."
         for claim in wrong
     ]

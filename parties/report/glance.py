@@ -88,11 +88,11 @@ def scale(quality: Mapping[str, Any], accuracy: Accuracy | None) -> Scale | None
     those = "are in the model" if is_chosen(found) else "were measured"
     pairs = f"for the {found['measured']} of {found['pairs']} pairs of columns that {those}"
     text = (
-        "0: a table with shuffled columns. 100: what a trusted party with all rows could make with the same epsilon. "
-        "All errors are estimates from what was released."
+        "0 is a table with shuffled columns. 100 is a table that a trusted party with all rows could make with the "
+        "same epsilon. All errors are estimated from the released values."
     )
     if found["measured"] < found["pairs"]:
-        text += " The number says nothing of other pairs."
+        text += " The number says nothing about other pairs."
     if "earlier" in quality:
         text += " What the earlier model adds to this run is not counted."
     if not found["better"]:
@@ -121,9 +121,8 @@ def _true_scale(found: Mapping[str, Any], run: PairErrors) -> str:
     off, shuffled = (fmean(pair[key] for pair in true) for key in ("off", "independent"))
     score = _score(off, shuffled, min(off, run.trusted))
     return (
-        f"In truth these pairs are off by {share_text(off)}, and with columns shuffled by {share_text(shuffled)}: "
-        f"{score} of 100. "
-        f"{NOT_PRIVATE}"
+        f"By the real table these pairs are off by {share_text(off)}, and by {share_text(shuffled)} with columns "
+        f"shuffled: {score} of 100. {NOT_PRIVATE}"
     )
 
 
@@ -142,7 +141,9 @@ def tasks(quality: Mapping[str, Any]) -> list[Task]:
     noise = [m["noise"] for m in marginals if m["noise"] is not None]
     if noise:
         few = f"Look at groups of fewer than {rows_text(2 * min(noise))} rows"
-        said = f"a count has noise of {rows_text(min(noise))} rows or more"
+        said = (
+            f"the noise of a count has a standard deviation of {rows_text(min(noise))} rows or more"
+        )
         done.append(Task(few, "none", "no", said))
     about = "rows are drawn from a model and stand for nobody"
     return [*done, Task("Look up a person or a row", "none", "no", about)]
@@ -185,9 +186,9 @@ def _counting(
 def _promised(by_mark: Mapping[str, Sequence[str]], of: str, *, named: bool) -> list[str]:
     """Returns how many columns or pairs have each mark, in words, and the names of columns if ``named``."""
     words = (
-        ("close", f"promised within {CLOSE:.0%} {of} for"),
-        ("rough", f"promised within {ROUGH:.0%} {of} for"),
-        ("none", "nothing promised for"),
+        ("close", f"off by at most {CLOSE:.0%} {of}:"),
+        ("rough", f"off by at most {ROUGH:.0%} {of}:"),
+        ("none", f"no bound within {ROUGH:.0%}:"),
     )
     return [
         f"{word} {len(by_mark[mark])}" + (f" ({_names(by_mark[mark])})" if named else "")
@@ -284,7 +285,7 @@ def matrix(quality: Mapping[str, Any]) -> Matrix | None:
     legend = [
         ("close", "A", f"off by no more than {CLOSE:.0%} of the rows"),
         ("rough", "B", f"by no more than {ROUGH:.0%}"),
-        ("none", "C", "no promise: it may be off by more, or one bin holds too many rows"),
+        ("none", "C", "no such bound: it may be off by more, or one bin has too many rows"),
         *(
             ("", _RELATIONS[kind], words[kind])
             for kind in (MEASURED, TAKEN_OVER, THROUGH_OTHERS)
@@ -302,5 +303,5 @@ def _mark(off: float | None) -> str:
 
 def _promise(off: float | None) -> str:
     if off is None:
-        return "one bin holds too many rows for a promise"
+        return "no bound, since one bin has too many rows"
     return f"off by no more than {at_most_text(off)} of the rows"

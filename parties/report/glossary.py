@@ -19,15 +19,15 @@ _WORDS = (
     (
         "basis",
         r"basis",
-        "What a bound rests on: the counts were measured, or a wider table's were, or a "
-        "choice went to another table, which it would not have done if this one were far off."
-        " Without any of them nothing is known.",
+        "The reason for a bound: the counts were measured, or those of a wider marginal; or "
+        "another query was chosen, which is unlikely where this one is far off. Without any "
+        "of these there is no bound.",
     ),
     (
         "bin",
         r"bins?",
-        "A range of numbers or dates whose rows are counted together. Where in it they lie is"
-        " not known.",
+        "A range of numbers or dates whose rows are counted together. Values within it are"
+        " not told apart.",
     ),
     (
         "cell",
@@ -42,8 +42,8 @@ _WORDS = (
     (
         "Cram\N{LATIN SMALL LETTER E WITH ACUTE}r's V",
         "Cram\N{LATIN SMALL LETTER E WITH ACUTE}r's V",
-        "How strongly two columns go together, from 0, not at all, to 1, where one column "
-        "says the other.",
+        "The strength of the relation of two columns, from 0 for none to 1 where one column "
+        "determines the other.",
     ),
     (
         "data owner",
@@ -65,8 +65,8 @@ _WORDS = (
     (
         "epsilon",
         r"epsilon",
-        "How much the result may depend on one row or person: the smaller, the more private. "
-        "What it means for an attacker stands beside it.",
+        "A limit on the influence of one row or person on the result: the smaller, the more "
+        "private. The section Privacy says what an attacker can find.",
     ),
     (
         "L1 error",
@@ -88,8 +88,7 @@ _WORDS = (
     (
         "noise",
         r"noise",
-        "A random number that is added to a count before anybody sees it. It is what protects"
-        " the rows.",
+        "A random number that is added to a count before it is published. It protects the rows.",
     ),
     (
         "off",
@@ -100,8 +99,8 @@ _WORDS = (
     (
         "opened",
         r"opened|openings?",
-        "Published by the run. Where servers hold shares, all else stays in these, which say "
-        "nothing by themselves.",
+        "Published by the run. Where servers hold secret shares, all other values stay split: "
+        "the shares of one server alone reveal nothing.",
     ),
     (
         "query",
@@ -117,8 +116,8 @@ _WORDS = (
     (
         "shuffled",
         r"shuffled",
-        "With the values of each column in another order, by chance: single columns are "
-        "right, and nothing is left of how they go together.",
+        "With the values of each column in a random order: single columns stay right, their "
+        "relations are lost.",
     ),
     (
         "synthetic",
@@ -128,7 +127,7 @@ _WORDS = (
     (
         "trusted party",
         r"trusted party",
-        "One that all owners would give their rows to. It knows which pairs are worth "
+        "A party to which all owners would give their rows. It knows which pairs are worth "
         "measuring, and spends the same privacy budget on these alone.",
     ),
     (

@@ -91,8 +91,8 @@ def _attacker(report: Mapping[str, object]) -> HtmlPicture | None:
     bound = attacker_of(report)
     points = [(share, bound.found_at_most(share)) for share in DRAWN]
     caption = (
-        "The largest share of the present that an attacker finds, by the share of the absent that it falsely suspects. "
-        "The dashed line is guessing: a curve nearer to it is more private."
+        "Up: the largest share of the present rows or persons that an attacker finds. Across: the share of the absent "
+        "ones that it falsely suspects. The dashed line is guessing: a curve nearer to it is more private."
     )
     drawn = draw.to_svg(draw.draw_attacker(points))
     name = "What the best attacker finds"
@@ -105,8 +105,8 @@ def _accuracy(report: Mapping[str, object], found: Accuracy | None) -> Values | 
         return None
     name = "What another epsilon would do"
     caption = (
-        "How far the measured pairs of columns would be off with another epsilon and all else the same, as syncret "
-        "plan computes it, from the shares of this table."
+        "Error of the measured pairs of columns with another epsilon and all else the same, computed from the shares "
+        "of this table as by syncret plan."
     )
     drawn = draw.to_svg(draw.draw_accuracy(found))
     # Where nothing is shown of pairs, shuffled columns are as good as anybody's.
@@ -138,7 +138,7 @@ def _pairs(found: Associations | None) -> Values | None:
     if found is None or len(found.columns) < 2:
         return None
     caption = (
-        "How strongly two columns go together: Cramér's V of the model's cells (bins and atoms), from 0 for "
+        "Strength of the relation of two columns: Cramér's V of the model's cells (bins and atoms), from 0 for "
         "independent columns to 1 where one column determines the other."
     )
     if found.left_out:
@@ -245,9 +245,12 @@ def _sources(report: Mapping[str, object]) -> Values | None:
     if not sources:
         return None
     by = "their places" if section(report, "parameters").get("link") == BY_ORDER else "linking keys"
-    said = f"The rows of {len(sources)} sources were linked by {by}, on shares; the table has who is in all of them."
+    said = (
+        f"The rows of {len(sources)} sources were linked by {by}, on secret shares. The table stands for the rows in "
+        "all sources."
+    )
     if len(sources) == 1:
-        said = f"Each row came with {by}, on shares, so that a person's rows could be bounded and nobody saw whose."
+        said = f"Each row came with {by}, on secret shares: the rows of a person were limited, and nobody saw whose."
     rows = [
         (
             s["name"],

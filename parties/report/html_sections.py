@@ -37,8 +37,8 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
         return None
     confidence = number(quality["confidence"])
     rows = (
-        "These figures follow from what was opened and are as private as the table. Off is the share of the rows that "
-        "are in a wrong cell of a marginal. All the upper limits below hold together with "
+        "These figures follow from the opened values and are as private as the table. Off is the share of the rows "
+        "that are in a wrong cell of a marginal. All upper limits below hold at once with "
         f"{confidence:.0%} confidence."
     )
     if likely := likely_error_text(quality):
@@ -46,13 +46,13 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
     truth = optional(quality, "held")
     if truth:
         below = (
-            f", and {truth['likely']} are off by what is likely or less"
+            f", and {truth['likely']} true errors are within the likely error"
             if "likely" in truth
             else ""
         )
         rows += (
-            f" In this trial {truth['held']} of {truth['intervals']} intervals hold{below}; true errors and this "
-            f"sentence: {NOT_PRIVATE}"
+            f" In this trial {truth['held']} of {truth['intervals']} intervals hold{below}. This sentence and true "
+            f"errors: {NOT_PRIVATE}"
         )
     marginals = sorted(tables(quality["marginals"]), key=lambda m: -number(m["high"]))
     queries = [m for m in marginals if m["query"]]
@@ -76,20 +76,20 @@ def quality_values(report: Mapping[str, object], accuracy: Accuracy | None = Non
 
 
 _BASES = {
-    MEASURED: "it was measured",
-    SELECTION: "another one was chosen",
-    WIDER: "a wider one's bound",
+    MEASURED: "measured",
+    SELECTION: "another query was chosen",
+    WIDER: "bound of a wider marginal",
     NOTHING: "nothing is known",
 }
 _OF_MEASURED = {
-    SELECTION: "it was measured, and the last choice says more",
-    WIDER: "it was measured, and a wider one's bound says more",
-    NOTHING: "it was measured, with too much noise",
+    SELECTION: "measured; the last choice gives a tighter bound",
+    WIDER: "measured; a wider marginal gives a tighter bound",
+    NOTHING: "measured, with too much noise",
 }
 """Bases of the bound on a measured marginal, where another bound is lower than the measurement's."""
 
 
-_OF_SOME = "it was measured, at some owners alone"
+_OF_SOME = "measured, at some owners only"
 
 
 def _basis(marginal: Mapping[str, object], together: Collection[frozenset[str]]) -> str:
@@ -291,7 +291,7 @@ def _budget(report: Mapping[str, object]) -> Values:
         for charge, e in zip(charges, ledger, strict=True)
     ]
     extra = number(privacy["delta_implementation"])
-    caption = f"rho {spent:.6g} of {total:.6g} spent; {extra:.3g} of delta is for what was sampled inexactly."
+    caption = f"rho {spent:.6g} of {total:.6g} spent; {extra:.3g} of delta covers inexact sampling."
     figure = draw.draw_budget(charges, rho_total=total)
     alt = "Budget charged per round and spent so far"
     return {

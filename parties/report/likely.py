@@ -22,9 +22,9 @@ def likely_error_text(quality: Mapping[str, object]) -> str:
     half = (
         f"half of the queries are likely off by at most {50 * likely:.3g} % of the rows (proven: {50 * proven:.3g} %)"
         if likely < LARGEST
-        else "of half of the queries no likely error is known"
+        else "half of the queries have no likely error"
     )
     return (
         f"{10 * number(found['share']):.0f} of 10 marginals are expected to be within their likely error; "
-        f"{half}. Calibrated on {found['tables']} public tables, not proven."
+        f"{half}. Likely errors are calibrated on {found['tables']} public tables, not proven."
     )

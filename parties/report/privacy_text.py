@@ -27,11 +27,12 @@ ROW_OF_ALL = "one row added to or removed from the whole table"
 MASKED = "masked sums"
 """Word of ``unit_trust`` for the messages of a federation's participants."""
 LINKED_TRUST = (
-    "Rows were linked on shares. What that opened is the order of rows that had been shuffled in secret: not "
-    "which rows match, not how many do, and nothing of a linking key. A key is in no query and in no result.",
+    "Rows were linked on secret shares. Linking opened only the order of secretly shuffled rows: not which rows "
+    "match, not how many match, and nothing of a linking key. No query and no result has a key.",
 )
 ALIGNED_TRUST = (
-    "Rows of the sources were taken together by their order, as the owners say they lie: row by row the same people.",
+    "Rows of the sources were joined by their order. The owners state that a row's place has the same person in all "
+    "sources.",
 )
 
 
@@ -76,26 +77,26 @@ def unit_trust(config: Config, sent: str = "shares") -> tuple[str, ...]:
         key = ", ".join(config.run.person)
         did = f"refused a table in which somebody has more than {_rows(rows)}, by {key}"
         if config.run.more_rows == SAMPLE:
-            did = f"left rows out where somebody, by {key}, has more than {_rows(rows)}; how many is nobody else's"
+            did = f"left rows out where somebody, by {key}, has more than {_rows(rows)}; only the owner knows how many"
         said += (
-            f" Each owner's own program {did}. That "
-            f"a person has no more than {_rows(rows)} at all owners together is their word: nobody can see from {sent} "
+            f" Each owner's own program {did}. The owners state that "
+            f"a person has no more than {_rows(rows)} at all owners together: nobody can see from {sent} "
             "whose rows they are."
         )
     elif config.run.unit == PERSON and not config.sources:
         said += (
-            f" That a person has at most {rows} rows is the owners' word: nobody can see from {sent} whose rows they "
+            f" The owners state that a person has at most {rows} rows: nobody can see from {sent} whose rows they "
             "are, and a person with more is protected less."
         )
     elif config.sources:
         said += (
-            " That a person has one place, the same in all sources, is the owners' word: nobody can see from shares "
-            "whose rows lie there, and a person with more is protected less."
+            " The owners state that a person has one place, the same in all sources: nobody can see from shares "
+            "whose rows lie there, and a person with more places is protected less."
         )
     if rows == 1:
         return (said,)
     scaled = (
-        f"Budget and ledger count what a row costs; a person of {rows} rows costs {rows * rows} times as much. So "
+        f"Budget and ledger have the cost of one row; a person with {rows} rows costs {rows * rows} times as much. So "
         f"the noise is {rows} times as large as for one row, and choices depend {rows} times less on each."
     )
     return said, scaled
@@ -105,14 +106,14 @@ def _of_sources(config: Config) -> str:
     """Returns the sentence on the bound on joined rows per unit, and on its reason, for any rows that owners send."""
     if len(config.sources) == 1:
         return (
-            f"A key that stands in more than {_rows(config.rows_of_unit)} counts for nothing, whoever sent these rows: "
-            f"so a person is {_rows(config.rows_of_unit)} at most, whatever owners send."
+            f"A key in more than {_rows(config.rows_of_unit)} is not counted at all, whoever sent these rows. "
+            f"So a person counts as {_rows(config.rows_of_unit)} at most, whatever owners send."
         )
     several = [source.name for source in config.sources if source.rows_per_person > 1]
-    where = f", in {several[0]} in more than {config.rows_of_unit}" if several else ""
+    where = f" (in {several[0]} in more than {config.rows_of_unit})" if several else ""
     return (
-        f"A key that stands in more than one row of a source{where}, joins nothing, whoever sent these rows: so a row, "
-        f"and a person with all of its rows, makes or unmakes {_rows(config.rows_of_unit, 'joined row')} at most."
+        f"A key in more than one row of a source{where} joins nothing, whoever sent these rows. So a row, or a person "
+        f"with all of its rows, adds or removes {_rows(config.rows_of_unit, 'joined row')} at most."
     )
 
 
@@ -131,7 +132,7 @@ NOT_PRIVATE_TEXT = (
     "Not private: this experiment chose its queries by the pooled table, without noise."
 )
 NO_ORGANISATION = (
-    "Organisations are promised nothing: the result may show that one took part, "
+    "Organisations are not protected: the result may show that one took part, "
     "and what its rows have in common."
 )
 
@@ -237,12 +238,12 @@ def account_text(report: Mapping[str, object]) -> tuple[str, ...]:
     match report.get(ACCOUNT):
         case {"charged": True}:
             return (
-                "Who published this run of one machine has charged it to the budget of the people in its table, by "
-                "its own word.",
+                "This run was made on one machine. Its publisher states that it was charged to the budget of the "
+                "people in its table.",
             )
         case {"charged": False, "why": str() as why}:
             return (
-                f"This run of one machine is in no budget of people, for the reason: {why.strip()}.",
+                f"This run was made on one machine, and is charged to no budget. The reason: {why.strip()}.",
             )
     return ()
 
@@ -269,7 +270,7 @@ def privacy_text(report: Mapping[str, object]) -> tuple[str, ...]:
     rows = int(float(parameters.get("rows_of_unit", 1)))  # type: ignore[arg-type]
     of_person = f" for a row ({total * rows * rows:.4g} for {rows} of them)" if rows > 1 else ""
     budget = (
-        f"The budget is rho = {total:.4g} in zCDP{of_person}, of which {100 * spent / total:.1f} % was spent"
+        f"The privacy budget is rho = {total:.4g} in zCDP{of_person}; {100 * spent / total:.1f} % of it was spent"
         f"{_spent_on(privacy.get('ledger'))}."
     )
     return *meanings, budget, *account_text(report)
@@ -308,7 +309,7 @@ def _start_text(report: Mapping[str, object]) -> tuple[str, ...]:
         return ()
     return (
         f"The run started from the published model {str(start)[:12]} of an earlier run, which costs nothing more. "
-        "Somebody who is in both tables has the cost of both runs: in zCDP their rho add up.",
+        "Somebody who is in both tables has the cost of both runs: their rho (in zCDP) add up.",
     )
 
 

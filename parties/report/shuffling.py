@@ -105,13 +105,13 @@ def measured_text(found: Mapping[str, Any]) -> str:
     better = true["synthetic"] < true["shuffled"]
     made, shuffled = distinct_shares(true["synthetic"], true["shuffled"])
     said = (
-        f"Measured on the real table, pairs of columns are off by {made} of the rows on average; with each column "
-        f"shuffled this table would be off by {shuffled}, and the real one by {share_text(true['real_shuffled'])}."
+        f"By the real table, pairs of columns are off by {made} of the rows on average. With each column shuffled, "
+        f"this table would be off by {shuffled}, and the real one by {share_text(true['real_shuffled'])}."
     )
     if not better:
         said += " So it is no better than columns drawn independently."
     elif true["synthetic"] >= true["real_shuffled"]:
         said += " Columns without noise, drawn independently, would be better."
     if found["better"] and not better:
-        said += " What is said above of pairs beyond independent columns is wrong here."
+        said += " The sentence above on pairs beyond independent columns is wrong here."
     return said

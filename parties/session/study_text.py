@@ -86,12 +86,12 @@ def _outcome_sentence(config: Config) -> str:
     terms = "" if run.terms is None else " Terms of use go with it."
     if config.algorithm is not None:
         return (
-            "A model comes out, with the privacy that these settings say, and goes to everybody who takes part."
+            "The result is a model, with the privacy of these settings. Everybody who takes part gets it."
             f"{terms}"
         )
     return (
-        f"Epsilon {run.epsilon:g} and delta {run.delta:g} of privacy for {unit} are spent, of the budget of everybody "
-        f"whose rows are counted; a synthetic table comes out, and goes to everybody who takes part.{terms}"
+        f"The study spends epsilon {run.epsilon:g} and delta {run.delta:g} for {unit}, of the budget of everybody "
+        f"whose rows are counted. The result is a synthetic table, which everybody who takes part gets.{terms}"
     )
 
 
@@ -111,6 +111,6 @@ def _servers_sentence(config: Config) -> str:
     security = (
         "Each proves all that it sends, and one that deviates ends the run."
         if config.run.security == MALICIOUS
-        else "Each is taken to follow the protocol."
+        else "Each is assumed to follow the protocol."
     )
     return f"The servers are {names}. None of them can read a row alone, two of them together could. {security}"

@@ -50,8 +50,8 @@ def test_bins_of_noisy_counts_are_private_by_themselves() -> None:
         ({"public": 5}, "public before any table was read", "epsilon"),
         ({"public": 5, "private": 1}, "public before any table was read", "epsilon"),
         ({"public": 5, "table": 1}, "1 of its 6 values was read from a table", "public before"),
-        ({"public": 5, "unsaid": 2}, "of 2 its author does not say", "public before"),
-        ({"unsaid": 2}, "does not say", "public before"),
+        ({"public": 5, "unsaid": 2}, "does not state the origin of 2", "public before"),
+        ({"unsaid": 2}, "does not state", "public before"),
     ],
 )
 def test_public_is_said_where_it_is_true_alone(

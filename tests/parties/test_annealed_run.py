@@ -201,7 +201,7 @@ async def test_run_report_says_rounds_and_sigmas_of_an_annealed_run(cluster: Clu
     assert report["parameters"]["schedule"] == "annealed"  # type: ignore[index]
     assert [item["sigma"] for item in selected] == list(measured_in(ledger_of(cluster, 0)).values())
     [note] = report["notes"]  # type: ignore[misc]
-    assert f"Annealed: {len(selected)} rounds. The noise's deviation was " in note
+    assert f"Annealed: {len(selected)} rounds. The noise had a standard deviation of " in note
     assert f"{min(item['sigma'] for item in selected):.4g} in rounds" in note
 
 

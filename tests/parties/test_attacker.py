@@ -59,7 +59,9 @@ def report_of(**parameters: object) -> dict[str, Any]:
 def test_attacker_text_says_what_is_found_of_the_present() -> None:
     said = attacker_text(bound_of(1.0), "row")
     assert "knows all other rows" in said
-    assert "falsely suspects 1 % of the absent, it finds at most 2 % of the present" in said
+    assert (
+        "falsely suspects 1 % of the absent rows, it finds at most 2 % of the present ones" in said
+    )
     assert "10 %, at most 15.6 %." in said
     assert said.endswith("Guessing finds 1 % and 10 %.")
 
@@ -148,10 +150,10 @@ def test_bound_of_a_person_counts_all_rows() -> None:
 
 def test_delta_of_one_in_the_rows_is_called_large() -> None:
     assert delta_text(1e-5, 99_999) == ""
-    assert "no less than 1 in 100,000, the number of rows" in delta_text(1e-5, 100_000)
+    assert "at least 1 in 100,000, the number of rows" in delta_text(1e-5, 100_000)
     assert delta_text(0.5, None) == ""
     said = " ".join(privacy_text(report_of(delta=1e-3)))
-    assert "Delta is large: 0.001 is no less than 1 in 6,012" in said
+    assert "Delta is large: 0.001 is at least 1 in 6,012" in said
 
 
 def test_delta_of_one_in_the_root_of_the_rows_needs_a_word() -> None:
@@ -173,7 +175,7 @@ def test_delta_of_one_in_the_root_of_the_rows_needs_a_word() -> None:
 @pytest.mark.parametrize("unit", ["row", "person"])
 def test_words_say_the_condition_of_the_unit_and_what_is_promised_to_nobody(unit: str) -> None:
     said = " ".join(privacy_text(report_of(unit=unit, rows_of_unit=2 if unit == "person" else 1)))
-    assert "Organisations are promised nothing" in said
+    assert "Organisations are not protected" in said
     assert "in two studies like this one" in said
     assert "times as likely" not in said
     if unit == "person":

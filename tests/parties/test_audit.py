@@ -384,7 +384,7 @@ def test_command_prints_every_check_and_writes_the_page(
     assert not said
     for check in audit_folder(run).checks:
         assert check.name in output
-    assert "two servers that put their shares together" in output
+    assert "Two servers that combine their shares" in output
     html = (run / "audit.html").read_text()
     assert "default-src 'none'" in html
     assert "<script" not in html

@@ -324,7 +324,7 @@ def test_a_forger_of_another_edition_gets_no_headline_that_reads_as_passed(
     audit = audited(fitted(Change(name, "forged", files)).files, tmp_path)
     assert audit is not None
     if audit.ok:
-        assert audit.headline.startswith("What the servers signed holds. What people read")
+        assert audit.headline.startswith("What the servers signed holds. Texts for people")
         verdict, _, why = audit.headline.partition(" They state another edition")
         assert "NOT CHECKED" in verdict
         assert (f"the sentences of {REPORT}" if name == REPORT else name) in verdict

@@ -33,7 +33,7 @@ def test_every_check_is_under_exactly_one_question(name: str, tmp_path: Path) ->
     assert [answer.key for answer in audit.answers] == list(QUESTIONS)
     assert {answer.status for answer in audit.answers} == {PASS}
     assert all(answer.sentences for answer in audit.answers)
-    assert all("Cannot be said" not in said for said in answers_of(audit).values())
+    assert all("Not known: " not in said for said in answers_of(audit).values())
 
 
 def test_answers_have_what_an_officer_asks(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_answers_have_what_an_officer_asks(tmp_path: Path) -> None:
     assert "The computation ran from 2026-11-28 03:54 UTC" in said["took_part"]
     assert "epsilon = 5, delta = 1e-05, for one row added to or removed" in said["spent"]
     assert (
-        "falsely suspects 1 % of the absent, it finds at most 11.5 % of the present"
+        "falsely suspects 1 % of the absent rows, it finds at most 11.5 % of the present ones"
         in said["spent"]
     )
     assert "in two studies like this one" in said["spent"]
@@ -53,7 +53,7 @@ def test_answers_have_what_an_officer_asks(tmp_path: Path) -> None:
     assert "Not checked: " in said["not_shown"]
     assert "lawful basis" in said["not_shown"]
     person = answers_of(audit_folder(recorded("person", tmp_path)))
-    assert "knows everybody else" in person["spent"]
+    assert "knows all rows of everybody else" in person["spent"]
     silos = answers_of(audit_folder(recorded("tda", tmp_path)))
     assert "3 silos were there: silo-000, silo-001, silo-002." in silos["took_part"]
     assert "Each silo: epsilon = 5" in silos["spent"]
@@ -70,7 +70,7 @@ def test_answer_says_which_checks_contradict_it(tmp_path: Path) -> None:
     assert "No: published, table" in answers_of(audit)["follows"]
     (run / "transcripts" / "party-1.jsonl").write_bytes(b"{}\n")
     audit = audit_folder(run)
-    assert "Cannot be said" in answers_of(audit)["spent"]
+    assert "Not known: " in answers_of(audit)["spent"]
     assert "checks below contradict them (" in answers_of(audit)["took_part"]
 
 

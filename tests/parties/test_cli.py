@@ -450,7 +450,7 @@ def test_party_and_submit_run_a_deployment(tmp_path: Path) -> None:
         (hosts[OWNERS[0]] / "stays.csv").write_text("\n".join(rows[:9]) + "\n")
         for options, text in (
             ([], "at all three servers"),
-            (["--withdraw"], "given back to population stays, of which now rho 0 of"),
+            (["--withdraw"], "given back to population stays: rho 0 of"),
         ):
             command = ["join", study, "--data", "stays.csv", *options]
             taken_back = syncret(*command, cwd=hosts[OWNERS[0]])

@@ -114,7 +114,7 @@ async def test_approving_takes_typed_words_and_every_other_operator(three: Three
     async with console_of(alpha) as pages:
         page = text_of(await pages.get(form))
         assert "3 columns of the owners' tables: sex, ward and age." in page
-        assert "Epsilon 2 and delta 1e-05 of privacy for each row" in page
+        assert "spends epsilon 2 and delta 1e-05 for each row" in page
         assert (
             "At least 3 data owners and at most 3 take part, each with at most 1,000 rows." in page
         )

@@ -126,7 +126,7 @@ def test_the_number_says_of_which_pairs_it_is() -> None:
     assert found is not None
     assert found.score == 80
     assert found.pairs == "for the 3 of 10 pairs of columns that were measured"
-    assert "The number says nothing of other pairs." in found.text
+    assert "The number says nothing about other pairs." in found.text
 
 
 def test_a_trial_has_the_true_number_beside_it_marked() -> None:
@@ -137,7 +137,7 @@ def test_a_trial_has_the_true_number_beside_it_marked() -> None:
     found = scale({"shuffling": pairs(0.04, 0.12, each=true)}, accuracy(0.04, 0.12, 0.02))
     assert found is not None
     assert found.truth == (
-        "In truth these pairs are off by 4.0%, and with columns shuffled by 12.0%: 80 of 100. "
+        "By the real table these pairs are off by 4.0%, and by 12.0% with columns shuffled: 80 of 100. "
         + NOT_PRIVATE
     )
 
@@ -177,10 +177,10 @@ def test_tasks_have_the_truth_of_a_trial_and_older_reports_have_none() -> None:
 @pytest.mark.parametrize(
     ("moved", "answer", "said"),
     [
-        ((0.05, 0.01, 0.2), "yes", "promised within 5% of the column's range for 2 (a, b); nothing promised for 1 (c)"),
-        ((0.05, 0.15, 0.2), "roughly", "within 5% of the column's range for 1 (a); promised within 15%"),
-        ((0.5, 0.15, 0.2), "in part", "promised within 15% of the column's range for 1 (b)"),
-        ((0.5, 0.6, 0.7), "no", "nothing promised for 3 (a, b, c)"),
+        ((0.05, 0.01, 0.2), "yes", "off by at most 5% of the column's range: 2 (a, b); no bound within 15%: 1 (c)"),
+        ((0.05, 0.15, 0.2), "roughly", "at most 5% of the column's range: 1 (a); off by at most 15%"),
+        ((0.5, 0.15, 0.2), "in part", "off by at most 15% of the column's range: 1 (b)"),
+        ((0.5, 0.6, 0.7), "no", "no bound within 15%: 3 (a, b, c)"),
     ],
 )  # fmt: skip
 def test_means_are_as_good_as_values_are_moved(
@@ -259,7 +259,7 @@ def test_a_mean_is_not_good_by_a_range_that_no_value_but_one_reaches() -> None:
     wide = claim("wide", 0.1, 0.1, moved=5e8, moved_of_range=1e-4, moved_of_middle=0.5)
     quality = quality_of(dict.fromkeys(NAMES, 0.1), wide=wide)
     task = {task.name: task for task in tasks(quality)}["Means of numbers and dates"]
-    assert (task.answer, task.said) == ("no", "nothing promised for 1 (wide)")
+    assert (task.answer, task.said) == ("no", "no bound within 15%: 1 (wide)")
     near = {**wide, "moved_of_middle": 0.03}
     task = {t.name: t for t in tasks({**quality, "columns": [near]})}["Means of numbers and dates"]
-    assert task.said == "promised within 5% of the range of 98 % of the values for 1 (wide)"
+    assert task.said == "off by at most 5% of the range of 98 % of the values: 1 (wide)"

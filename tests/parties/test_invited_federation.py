@@ -457,7 +457,7 @@ def test_consent_names_columns_queries_budget_and_who(config: Config) -> None:
     assert all(query in said for query in queries) == (kind == "flaim")
     assert ("components = 2" in said) == (kind == "silos")
     noisy = config.override({f"{section.KEY}.noise": "distributed"})
-    assert "not even the server sees a sum without it" in consent_of(noisy)
+    assert "not even the server sees a sum without noise" in consent_of(noisy)
 
 
 @pytest.mark.parametrize(

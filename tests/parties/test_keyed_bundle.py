@@ -230,7 +230,7 @@ def test_nothing_of_the_real_tables_is_in_a_bundle(place: Path, run: Path, files
     assert not re.search(rb"person-\d", b"".join(files.values()))
     assert "figures.real" in json.loads(files["report.json"])["left_out"]
     assert json.loads(files["report.json"])["figures"]["real"] is None
-    assert b"it is not private" not in files["report.html"]
+    assert b"and are not private" not in files["report.html"]
     assert b"was taken out of report.json" in files["model-card.md"]
     # The control: the same search in a bundle that has them, in which rows and keys are none either.
     out = run.with_suffix(".real.zip")

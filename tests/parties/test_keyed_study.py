@@ -158,7 +158,7 @@ def test_a_run_makes_tables_a_report_and_more_persons(tmp_path: Path) -> None:
     (own,) = report["figures"]["synthetic"]
     assert (own["broken"], own["unordered"]) == (0, 0)
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "it is not private" in page
+    assert "and are not private" in page
     assert "<script" not in page
 
     again = syncret_command("run", path, *options, "--method", "aim", "--out", out)

@@ -143,8 +143,8 @@ def test_likely_in_words_says_that_it_is_not_proven() -> None:
     quality = {"likely": {"share": 0.9, "tables": 5}, "marginals": marginals}
     assert likely_error_text(quality) == (
         "9 of 10 marginals are expected to be within their likely error; half of the queries are likely off by at most "
-        "10 % of the rows (proven: 50 %). Calibrated on 5 public tables, not proven."
+        "10 % of the rows (proven: 50 %). Likely errors are calibrated on 5 public tables, not proven."
     )
     unknown = {**quality, "marginals": [{"query": True, "likely": 2.0, "high": 2.0}]}
-    assert "of half of the queries no likely error is known" in likely_error_text(unknown)
+    assert "half of the queries have no likely error" in likely_error_text(unknown)
     assert not likely_error_text({"marginals": [{"query": True, "high": 0.5}]})

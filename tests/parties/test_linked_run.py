@@ -146,7 +146,7 @@ def test_audit_passes_and_the_report_has_sources_and_unit(finished: Finished) ->
     assert all(min(sent[step.name]) > 0 for step in OF_LINKING)
     page = render_html(report, ReportFigures())
     assert "The rows of 2 sources were linked by linking keys" in page
-    assert "makes or unmakes one joined row at most" in page
+    assert "adds or removes one joined row at most" in page
 
 
 def secrets_of(config: Config) -> set[str]:

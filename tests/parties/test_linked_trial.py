@@ -221,7 +221,7 @@ def test_person_without_sources_is_the_owners_word(tmp_path: Path) -> None:
                          "--out", str(out)]) == 0  # fmt: skip
     report = json.loads((out / "report.json").read_text())
     assert "at most 3 in the whole table" in report["about"]["unit"]
-    assert any("is the owners' word" in sentence for sentence in report["trust"])
+    assert any("The owners state that" in sentence for sentence in report["trust"])
     total = report["privacy"]["rho_total"]
     assert report["parameters"]["rows_of_unit"] == 3
     assert f"{total * 9:.4g} for 3 of them" in (out / "report.html").read_text()

@@ -97,9 +97,9 @@ def test_key_is_not_modelled_and_stands_in_ignore() -> None:
 def test_report_says_who_has_checked_the_bound() -> None:
     checked = " ".join(unit_trust(make_config(PERSON)))
     assert "own program refused a table in which somebody has more than 2 rows" in checked
-    assert "at all owners together is their word" in checked
+    assert "at all owners together: nobody can see" in checked
     word = " ".join(unit_trust(make_config({**PERSON, "run.person": None})))
-    assert "is the owners' word: nobody can see" in word
+    assert "rows: nobody can see" in word
     assert "own program" not in word
 
 
@@ -248,15 +248,15 @@ def test_reports_of_a_federation_say_who_has_checked_the_bound(
     ):
         text = " ".join(said)
         assert f"Each owner's own program {did} somebody" in text
-        assert "is their word: nobody can see from masked sums whose rows they are" in text
-        assert "a person of 2 rows costs 4 times as much" in text
+        assert "at all owners together: nobody can see from masked sums whose rows they are" in text
+        assert "a person with 2 rows costs 4 times as much" in text
     word = silos_trust(
         of_method("tda", one_server, **{"run.person": None}),
         private=True,
         charged=True,
         trial=False,
     )
-    assert "is the owners' word: nobody can see from masked sums" in " ".join(word)
+    assert "rows: nobody can see from masked sums" in " ".join(word)
 
 
 def test_what_is_not_private_promises_nothing(one_server: dict[str, CertificateFiles]) -> None:
@@ -290,10 +290,10 @@ def test_more_rows_is_agreed_on_and_needs_a_key() -> None:
         make_config({**PERSON, "run.more_rows": "all"})
     said = " ".join(unit_trust(config))
     assert (
-        "left rows out where somebody, by person_id, has more than 2 rows; how many is nobody else's"
+        "left rows out where somebody, by person_id, has more than 2 rows; only the owner knows how many"
         in said
     )
-    assert "is their word" in said
+    assert "The owners state that" in said
 
 
 def test_draft_proposes_a_persons_key_and_its_rows(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_command_replaces_and_withdraws(
     assert place.submit("--withdraw") == Status.DONE
     said = capsys.readouterr().out
     assert "the withdrawal of clinic-a is on its way" in said
-    assert "nothing is given back until two of three have signed" in said
+    assert "is given back once two of three servers have signed" in said
     assert len(list(place.folder.glob(".table.csv.trial.clinic-a.submission.former-1"))) == 1
 
 

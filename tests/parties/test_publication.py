@@ -145,8 +145,8 @@ def test_to_charge_nobody_stands_in_the_bundle_and_in_the_history(
     assert publisher.charged == {}
     files = read(publisher.out)
     assert json.loads(files[REPORT])["account"] == {"charged": False, "why": why}
-    assert "is in no budget of people, for the reason" in files[CARD].decode()
-    assert b"in no budget of people" in files[PAGE]
+    assert "is charged to no budget. The reason" in files[CARD].decode()
+    assert b"charged to no budget" in files[PAGE]
     assert b"<b>table</b>" not in files[PAGE]
     assert b"ann" not in files[CARD]
     capsys.readouterr()

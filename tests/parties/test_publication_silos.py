@@ -86,7 +86,7 @@ def test_a_bundle_has_what_an_audit_reads_and_nothing_of_the_real_table(
     for value in silos.report["utility"].values():
         assert str(value) not in files[REPORT].decode()
     assert b"Against the real table" not in files[PAGE]
-    assert (b"in no budget of people" in files[PAGE]) is ("made up" in options)
+    assert (b"charged to no budget" in files[PAGE]) is ("made up" in options)
     found = audit(silos.out)
     assert found.ok, [check for check in found.checks if check.status == "fail"]
     assert "account" in found.headline

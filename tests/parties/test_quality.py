@@ -450,10 +450,10 @@ def test_claims_with_truth_say_which_of_them_are_wrong() -> None:
     assert right["true"]["moved"] == pytest.approx(1)
     (wrong,) = claims_with_truth(claims, domain, made, far)
     assert {"how far it is off", "10% quantile", "50% quantile"} <= set(wrong["wrong"])
-    assert truth_text([right]) == ["Held against the real table, no claim on one column is wrong."]
+    assert truth_text([right]) == ["Compared with the real table, no claim on one column is wrong."]
     (said,) = truth_text([wrong])
     assert said.startswith(
-        "Held against the real table, what is claimed of age is wrong: how far it is off"
+        "Compared with the real table, claims on age are wrong: how far it is off"
     )
     assert said.endswith("Off is 100.0% where at most 10.0% was claimed.")
     # The page has them, and marks them.
@@ -484,7 +484,7 @@ def test_page_shows_verdict_and_marks_true_errors() -> None:
     text = Page(render_html(report.to_dict(), ReportFigures())).text
     assert "Good for" in text
     assert "may be off by more than 15% of the rows" in text
-    assert "another one was chosen" in text
+    assert "another query was chosen" in text
     assert "up to 8.33 %" in text
     assert NOT_PRIVATE not in text
     marginals = [{**m, "true_error": 0.75, "held": False} for m in said["marginals"]]  # type: ignore[attr-defined]

@@ -210,13 +210,13 @@ def test_render_html_begins_with_what_people_look_at_first() -> None:
         "0.2.0, on 21 November 2026 at 19:19 UTC."
     )
     meaning = (
-        "If it falsely suspects 1 % of the absent, it finds at most 2.1 % of the present; if it falsely suspects 10 %, "
-        "at most 16.5 %. Guessing finds 1 % and 10 %."
+        "If it falsely suspects 1 % of the absent rows, it finds at most 2.1 % of the present ones; if it falsely "
+        "suspects 10 %, at most 16.5 %. Guessing finds 1 % and 10 %."
     )
     order = (
-        first, "budget spent", meaning, "81.8 % was spent (measure 80 %, select 20 %)",
-        "Real against synthetic columns", "How strongly two columns go", "Largest errors",
-        "What was measured", "The columns", "Who had to be trusted", "What an auditor looks at",
+        first, "budget spent", meaning, "81.8 % of it was spent (measure 80 %, select 20 %)",
+        "Real against synthetic columns", "Strength of the relation of two columns", "Largest errors",
+        "What was measured", "The columns", "Who had to be trusted", "Details for an audit",
         "Privacy budget: 3 charges", "What was opened: 2 openings",
     )  # fmt: skip
     places = [text.index(words) for words in order]

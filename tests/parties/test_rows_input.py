@@ -292,7 +292,7 @@ def test_effort_is_that_of_the_formulas_and_says_where_counts_cost_less() -> Non
     text = counting_cost_text(Study(CONFIG, WORKLOAD))
     assert text is not None
     assert text.startswith("at most 300 rows: about 1 s and ")
-    assert "with counts it would be " in text
+    assert "If owners sent counts, it would be " in text
     large = make_config({"run.input": "auto", "clients.rows_per_client": 1000})
     assert "join --capacity" in str(counting_cost_text(Study(large, WORKLOAD)))
 

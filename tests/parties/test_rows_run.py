@@ -56,7 +56,7 @@ def test_audit_passes_a_run_of_both_and_its_report_says_what_there_was(mixed: Pa
     )
     assert "The other 1 sent counts." in notes
     # Two rounds alike: what they cost when they are composed numerically stands beside.
-    assert "By zCDP alone the same release would be charged as epsilon " in notes
+    assert "By zCDP alone the same release would have epsilon " in notes
     sent = report["communication"]["server_sent_bytes_by_step"]
     assert all(min(sent[step.name]) > 0 for step in OF_COUNTING)
     assert report["time"]["count_s"] > 0

@@ -320,7 +320,7 @@ def test_a_study_that_ended_for_too_few_owners_gives_back_what_an_owner_withdraw
     assert "what was charged stays charged" in said("--status")
     assert state() == [ChargeState.CHARGED]
     three.serves[1].end()
-    assert "is given back to population small, of which now rho 0 of" in said("--withdraw")
+    assert "is given back to population small: rho 0 of" in said("--withdraw")
     assert state() == [ChargeState.RETURNED]
     three.serves[1].start()
     for serve in three.serves:

@@ -127,8 +127,8 @@ def test_by_order_a_place_is_protected_and_that_a_person_has_one_is_the_owners_w
     config = linked({"run.link": "order", "run.unit": unit}, *sources)
     assert "place" in unit_text(config)
     assert "one of the sources" not in unit_text(config)
-    assert "owners' word" in " ".join(unit_trust(config))
-    assert "owners' word" not in " ".join(unit_trust(linked({"run.unit": unit})))
+    assert "owners state" in " ".join(unit_trust(config))
+    assert "owners state" not in " ".join(unit_trust(linked({"run.unit": unit})))
 
 
 def test_plans_know_that_proofs_take_most_of_the_time_of_a_join() -> None:

@@ -113,7 +113,7 @@ def test_status_says_nothing_that_an_answer_contradicts() -> None:
         if answer.counted_from is None:
             assert "to be counted" not in text
         if answer.upload != sent.upload:
-            assert "is not, or not any more, at party-0, by their own word" in text
+            assert "is not, or not any more, at party-0, as they say" in text
 
 
 async def test_ask_standings_is_empty_where_no_server_answers(certificates: Certificates) -> None:

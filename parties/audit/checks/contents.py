@@ -289,13 +289,12 @@ def verdict(files: Sequence[FileFinding], *, ok: bool) -> str:
     if not unread:
         return "Everything that can be checked holds."
     why = (
-        " They state another edition of texts than this program's, as a forger can: have them checked by the version "
+        " They state another edition of texts than this program's, as a forger can: audit them with the version "
         "of Syncret that wrote them."
         if other
         else ""
     )
-    verb = "was" if len(unread) == 1 and not other else "were"
-    return f"What the servers signed holds. What people read {verb} NOT CHECKED: {and_list(unread)}.{why}"
+    return f"What the servers signed holds. Texts for people were NOT CHECKED: {and_list(unread)}.{why}"
 
 
 def headline(files: Sequence[FileFinding], missing: Sequence[str]) -> str:

@@ -190,7 +190,7 @@ def _costs(evidence: Evidence, terms: RunTerms) -> str:
                     exact += 1
                 else:
                     _public(where, key, tally, done, attempt, terms)
-    return f"Rounds and bytes of {exact} steps are what the formulas say; the others have the messages they should."
+    return f"Rounds and bytes of {exact} steps are those of the formulas; the other steps have the messages they need."
 
 
 def _proofs(session: MeshSession) -> None:

@@ -160,9 +160,9 @@ class KeyedContents:
         with contextlib.suppress(CheckFailure, PartyError):
             if not self._ours:
                 return (
-                    "What people read of all tables together was NOT CHECKED: report.html, a bundle's card and data "
-                    "package. They state another edition of texts than this program's, as a forger can: have them "
-                    "checked by the version of Syncret that wrote them."
+                    "Texts for people on all tables together were NOT CHECKED: report.html, a bundle's card and data "
+                    "package. They state another edition of texts than this program's, as a forger can: audit them "
+                    "with the version of Syncret that wrote them."
                 )
         return ""
 

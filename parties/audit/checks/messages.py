@@ -264,7 +264,7 @@ def clocks(evidence: Evidence) -> str:
                 worst <= MAX_SKEW_S,
                 f"the clocks of servers {first} and {second} are {worst:.0f} s apart, more than {MAX_SKEW_S:.0f} s",
             )
-    return f"Nobody's time goes back and no message arrived before it was sent; clocks differed by {worst:.1f} s."
+    return f"No server's time goes back, and no message arrived before it was sent; clocks differed by {worst:.1f} s."
 
 
 def _least_lag(session: MeshSession, sender: int, receiver: int) -> float | None:

@@ -42,8 +42,8 @@ from parties.report.writing import write_report_without_real
 from parties.session.study import Study
 
 _CHOICES_PRIVATE = (
-    "What each client chose is private by the exponential mechanism that ran on the client itself: against the server "
-    "and everybody else. It is in the transcript."
+    "Each client's choices are private against the server and everybody else, by the exponential mechanism that ran on "
+    "the client itself. The transcript has them."
 )
 _CHOICES_FREE = "What was measured did not depend on anybody's rows."
 
@@ -194,15 +194,13 @@ def _corrupt(config: Config) -> str:
 
 
 def _sums_trust(config: Config, least: int) -> str:
-    over = (
-        f"Counts left the clients masked, in sums over at least {least} of them: the server learnt"
-    )
+    over = f"Clients sent masked counts, in sums over at least {least} of them. The server learnt"
     if is_malicious(config):
         return (
-            f"{over} one sum at most with a client's counts at a time, and nothing else of them, whatever it did, as "
-            f"long as at most {_corrupt(config)} told it what they know: each client checked that the others are the "
-            "run's, by their certificates, and that they were shown the same list of survivors. That rests on the "
-            "authority that issued the certificates"
+            f"{over} at most one sum with a client's counts at a time, and nothing else of them. This holds whatever "
+            f"the server did, as long as at most {_corrupt(config)} told it what they know. Each client checked that "
+            "the others are the run's, by their certificates, and that all saw the same list of survivors. That rests "
+            "on the authority that issued the certificates"
             + (
                 ", but for the keys, which the configuration has (flaim.client_keys)."
                 if flaim_section(config).client_keys
@@ -210,8 +208,8 @@ def _sums_trust(config: Config, least: int) -> str:
             )
         )
     return (
-        f"{over} sums and nothing else of them, provided it followed the protocol and at most {_corrupt(config)} told "
-        "it what they know."
+        f"{over} sums and nothing else of the counts, provided that it followed the protocol and at most "
+        f"{_corrupt(config)} told it what they know."
     )
 
 
@@ -223,30 +221,30 @@ def trust_of(config: Config, result: Mapping[str, Any], *, trial: bool) -> tuple
     least = result["sums"]["least_survivors"] or section.minimum
     sums = _sums_trust(config, least)
     if section.noise == "distributed":
-        noise = "Every client added noise before it masked its counts: no sum without noise was ever anywhere."
+        noise = "Every client added noise before it masked its counts: no sum without noise ever existed."
         if private:
             noise += (
-                " The guarantee holds against the server too; honest clients are needed, as many as the noise was made "
-                "for."
+                " The guarantee holds against the server, too, provided that as many clients are honest as the noise "
+                "was made for."
             )
     else:
         noise = "The server added the noise, after it had seen the sums."
         if private:
             noise += (
-                " The guarantee holds against everybody else: the other clients, the network, whoever gets the table, "
-                "the model or this report. Not against the server."
+                " The guarantee holds against everybody else (other clients, the network, readers of the table, the "
+                "model or this report), but not against the server."
             )
     items = [sums, noise]
     if section.noise != "distributed" and result["single_choosers"]:
         items.append(
-            f"{result['single_choosers']} of {result['chosen_queries']} chosen queries had a single chooser. The "
-            "others' part of such a sum is zeros and the server knows who chose what, so it saw that client's counts, "
-            'before their noise. With noise = "distributed" it does not.'
+            f"{result['single_choosers']} of {result['chosen_queries']} chosen queries had a single chooser. Other "
+            "clients add zeros to such a sum, and the server knows the choices. So it saw that client's counts without "
+            'noise. With noise = "distributed" it does not.'
         )
     if result["sums"]["plain"]:
         items.append(
-            f"{result['sums']['plain']} sums were of one or two clients that had chosen a query nobody else had; "
-            'they went to the server bare (grouping = "query"), which then added the noise.'
+            f"{result['sums']['plain']} sums were of one or two clients whose query nobody else had chosen. The "
+            'server got these sums unmasked (grouping = "query"), and then added the noise.'
         )
     if private:
         selects = section.variant in ("naive", "private")
@@ -254,8 +252,8 @@ def trust_of(config: Config, result: Mapping[str, Any], *, trial: bool) -> tuple
     settings = settings_of(config)
     if settings.turns < settings.rounds:
         items.append(
-            f"Clients took turns: each was in the sums of {settings.turns} of {settings.rounds} rounds at most, which "
-            "the budget is for. Each one's own ledger refuses more."
+            f"Clients took turns: each was in the sums of at most {settings.turns} of {settings.rounds} rounds. The "
+            "budget is for so many, and a client's own ledger refuses more."
         )
     if not private:
         items.append(

@@ -76,4 +76,6 @@ class OperatorNotices:
     def closed(self) -> None:
         """See ``AdmissionObserver.closed``."""
         close_enrollment(self._store)
-        self._progress.event("closed", "closed: who has not sent anything yet comes too late")
+        self._progress.event(
+            "closed", "closed: data owners that have not submitted yet come too late"
+        )

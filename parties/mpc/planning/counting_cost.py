@@ -142,8 +142,8 @@ def counting_cost_text(study: Study) -> str | None:
     if by_rows <= by_counts:
         return text
     return (
-        f"{text}. Owners and servers send {_size(by_rows)} in all; with counts it would be {_size(by_counts)} "
-        f"(run.input, or a smaller clients.rows_per_client)"
+        f"{text}. Owners and servers send {_size(by_rows)} in all. If owners sent counts, it would be "
+        f"{_size(by_counts)} (run.input, or a smaller clients.rows_per_client)"
     )
 
 
