@@ -270,6 +270,21 @@ def test_joined_deviation_is_the_root_mean_square_of_errors_whose_mean_is_known(
     assert found.joined == pytest.approx(relative * math.sqrt(0.05 * 0.95), rel=1e-3)
 
 
+def test_a_pair_that_was_not_measured_counts_among_three_columns_as_by_itself() -> None:
+    likely = {pair: MarginalError(None, 0.1, 4) for pair in (("a", "b"), ("a", "c"), ("b", "c"))}
+    knowledge = Knowledge(1000, likely)
+    of_pair = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    alone, beside = (
+        deviation_of(influence, shares, columns, knowledge=knowledge, cliques=())
+        for influence, shares, columns in (
+            (of_pair, np.full((2, 2), 1 / 4), ("a", "b")),
+            (np.stack((of_pair, of_pair), axis=2), np.full((2, 2, 2), 1 / 8), ("a", "b", "c")),
+        )
+    )
+    assert alone.joined > 0
+    assert beside.joined == pytest.approx(alone.joined)
+
+
 def test_a_wider_interval_stands_on_a_joined_basis_or_a_guess() -> None:
     measured = answer("mean(age) where sex = F")
     joined = answer("mean(age) where sex = F", known(unmeasured=(("age", "sex"),), likely=0.2))
