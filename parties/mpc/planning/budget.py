@@ -276,7 +276,7 @@ def _least_delta(study: Study) -> float:
     with contextlib.suppress(ValueError):
         # A usual delta is enough here: the number of charges hardly depends on the budget.
         paid = paid.most(_division(run, shape, rho_from_epsilon_delta(run.epsilon, _USUAL_DELTA)))
-    distance = paid.distance(run, shape, study.config.rows_of_unit, LARGEST_SECURITY)
+    distance = paid.distance(run, shape, rows=study.config.rows_of_unit, bits=LARGEST_SECURITY)
     return (1 + math.exp(min(run.epsilon, 1.0))) * distance
 
 
@@ -351,7 +351,7 @@ class _ChargeLimits:
             max(self.choices, int(budget / selection)),
         )
 
-    def distance(self, run: RunSection, shape: _WorkloadShape, rows: int, bits: int) -> float:
+    def distance(self, run: RunSection, shape: _WorkloadShape, *, rows: int, bits: int) -> float:
         """Distance of all charges for a unit of ``rows`` rows. A choice is as exact as the finest noise."""
         choices = self.choices * selection_distance(shape.candidates)
         return self._of_noise(run, rows, bits) + choices
@@ -420,7 +420,7 @@ def _sampling_by(
     rounded = rows * accountant.distance(_kind(run), largest)
     while True:
         bits = paid.bits(run, rows)
-        distance = paid.distance(run, shape, rows, bits) + paid.marginals * rounded
+        distance = paid.distance(run, shape, rows=rows, bits=bits) + paid.marginals * rounded
         budget = _covered(accountant, run, distance)
         most = paid.most(_division(run, shape, row_budget(budget, rows), accountant))
         if most == paid:
