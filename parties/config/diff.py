@@ -72,8 +72,11 @@ def agreed_bytes(config: Config) -> bytes:
     return json.dumps(config.agreed(), sort_keys=True).encode()
 
 
-def differences_text(config: Config, theirs: bytes, peer: str) -> str:
-    """Returns the differences between ``config`` and ``theirs``, the bytes of the party named ``peer``, in one line."""
+def differences_text(config: Config, theirs: bytes, peer: str, *, where: str = "") -> str:
+    """Returns the differences between ``config`` and ``theirs``, the bytes of the party named ``peer``, in one line.
+
+    Their values are those "at" the peer, or ``where`` else.
+    """
     unread = f"{peer} does not show its configuration"
     try:
         lines = json.loads(theirs)
@@ -85,13 +88,14 @@ def differences_text(config: Config, theirs: bytes, peer: str) -> str:
     if not found:
         same = agreed_digest(lines) == config.digest()
         return f"{peer} shows the same configuration" + ("" if same else ", but for its form")
-    texts = [_printable(str(difference), peer) for difference in found[:_MAX_SHOWN]]
+    where = where or f"at {peer}"
+    texts = [_printable(str(difference), where) for difference in found[:_MAX_SHOWN]]
     more = f"; and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
     return "; ".join(texts) + more
 
 
-def _printable(text: str, peer: str) -> str:
-    """Replaces control characters of a difference's text, and "there" by the name of ``peer``; limits the length."""
-    text = text.removesuffix(" there") + f" at {peer}"
-    longest = _LONGEST_KEY + 2 * _LONGEST + len(peer) + 20
+def _printable(text: str, where: str) -> str:
+    """Replaces control characters of a difference's text, and "there" by ``where``; limits the length."""
+    text = text.removesuffix(" there") + f" {where}"
+    longest = _LONGEST_KEY + 2 * _LONGEST + len(where) + 17
     return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])

@@ -179,7 +179,10 @@ def test_audit_of_the_agreed_configuration_refuses_a_run_of_another_one(
     assert "which you gave" in detail(audit, "configuration")
     other = audit_folder(honest_run, agreed=wrong)
     assert failed(other) == {"configuration"}
-    assert "agreed.toml is not the configuration" in detail(other, "configuration")
+    said = detail(other, "configuration")
+    assert "agreed.toml is not the configuration of the transcripts: party.party-0.key: " in said
+    assert said.count(" here, ") == 1
+    assert said.endswith(" in the transcripts")
     page = ["--html", str(tmp_path / "x.html")]
     assert (
         run_command_line(cli, ["audit", str(honest_run), "--config", str(wrong), *page])

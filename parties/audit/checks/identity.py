@@ -5,6 +5,7 @@ auditor has to know the agreed configuration; the sentence of ``certificates`` h
 """
 
 import datetime
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from parties.audit.evidence import (
 )
 from parties.audit.findings import CheckFailure, require
 from parties.config import Config, agreed_config, agreed_digest, load_config
+from parties.config.diff import differences_text
 from parties.federation import transcript as secagg
 from parties.foundation.errors import CertificateError, ConfigError
 from parties.foundation.version import AUDITED_WIRES
@@ -351,10 +353,13 @@ def configured(evidence: Evidence, config: Config) -> None:
     for path in (given, there):
         if path is not None and (path is given or path.exists()):
             try:
-                same = load_config(path).digest() == digest
+                other = load_config(path)
             except ConfigError as error:
                 raise CheckFailure(f"{path.name} cannot be used: {error}") from error
-            require(same, f"{path.name} is not the configuration of the transcripts")
+            if other.digest() != digest:
+                name, theirs = "the transcripts", json.dumps(document).encode()
+                found = differences_text(other, theirs, name, where=f"in {name}")
+                raise CheckFailure(f"{path.name} is not the configuration of {name}: {found}")
 
 
 def rebuild_config(transcript: ServerTranscript) -> Config:
