@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from mechanisms.constraints.checking import contradictions, repaired
 from mechanisms.constraints.conjunction import read_tests
-from mechanisms.constraints.formula import Sum, read_sum
+from mechanisms.constraints.formula import Sum, _full_years, _years_before, read_sum
 from mechanisms.constraints.rows import settle
 from mechanisms.descent import Target
 from mechanisms.domain import Domain, Integer
@@ -22,6 +23,7 @@ from mechanisms.errors import DataError, DomainError
 from mechanisms.inference import JunctionTree
 from mechanisms.junction_tree import cells_with_each, model_cells
 from mechanisms.model import Model
+from mechanisms.moments import tick_of
 from mechanisms.pgm import fit_targets, tilt
 from mechanisms.sampling import PublicGenerator, public_generator
 from mechanisms.synthetic import synthetic_parts
@@ -135,6 +137,15 @@ def test_years_are_those_of_birthdays(birth: str, visit: str, age: str) -> None:
     fixed = domain_of(AGE, {"column": "age", "years_since": "birth", "on": visit})
     assert derived_texts(fixed, birth=[birth], visit=["2011-01-01"]) == [age]
     assert Domain.from_dict(fixed.to_dict()) == fixed
+
+
+@pytest.mark.parametrize("day", ["2024-02-29", "2000-02-29", "2024-02-28", "2024-03-01"])
+@pytest.mark.parametrize("years", [0, 1, 4, 96, 100, 104, 124])
+def test_the_last_day_of_birth_with_so_many_full_years_is_that(day: str, years: int) -> None:
+    then = tick_of(datetime.fromisoformat(day), "day")
+    last = _years_before(then, years)
+    assert _full_years((last, then), ("day", "day")) == years
+    assert _full_years((last + 1, then), ("day", "day")) == years - 1
 
 
 @pytest.mark.parametrize(

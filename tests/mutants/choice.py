@@ -67,11 +67,12 @@ def files_of_tests(path: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _ordered(files: Iterable[Path], stem: str, path: Path) -> list[Path]:
-    """Returns files in the order of nearness: of the module's name, of its package, then the shortest."""
+    """Returns files in the order of nearness: of the module's name, its folder's, its package; the shortest first."""
     return sorted(
         files,
         key=lambda file: (
             stem not in file.stem,
+            path.parent.name not in file.stem,
             path.parts[0] not in file.parts,
             (ROOT / file).stat().st_size,
             str(file),

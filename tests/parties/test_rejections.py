@@ -116,6 +116,23 @@ async def test_garbage_at_the_door_is_told_once_or_not_at_all(
     assert [reason for reason, _, _ in told] == [Rejection.TLS] * whole
 
 
+async def test_an_owner_that_speaks_no_http_is_told_as_malformed(
+    config: Config, certificates: Certificates, tmp_path: Path
+) -> None:
+    files, server = certificates["clinic-a"], certificates["party-1"]
+    async with listening(config, certificates, tmp_path) as told:
+        port = config.require_parties()[1].ingest.port
+        context = client_context(files, pinned_key_in(server.cert))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"SSH-2.0-x\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.")
+    assert [(reason, text) for reason, text, _ in told] == [
+        (Rejection.MALFORMED, "127.0.0.1: no HTTP")
+    ]
+
+
 def test_every_status_has_a_reason() -> None:
     assert rejection_of_status(422) is Rejection.MISMATCH
     assert rejection_of_status(507) is Rejection.STORAGE
