@@ -136,7 +136,7 @@ POINT_ROWS = 500
 """Rows in which decimal points are looked for."""
 _DECIMAL_POINT = re.compile(r"[+-]?(0\.\d+|\d+\.(\d{1,2}|\d{4,})|\d{4,}\.\d+)", re.ASCII)
 _IDENTIFIER = re.compile(
-    r"(?i:(^|[^a-z])(id|ids|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
+    r"(?i:(^|[^a-z])(id|ids|pid|patid|uuid|guid|key|ssn|mrn|iban)($|[^a-z]))|[a-z]I[dD]$"
 )
 _MOST_MULTIPLE = 2**60
 _Reading: TypeAlias = MomentReading | NumberReading

@@ -132,6 +132,8 @@ POINTED_TIMES = 60
 """Fewest different numbers such as 18.09, none with more than 59 hundredths, that are times of day."""
 LIKELY_TIMES, LIKELY_HOURS, NAMED_TIMES, NAMED_HOURS = 20, 4, 5, 2
 """Fewest different numbers such as 517, and hours in them, that may be times; fewer in a column named after a time."""
+FEWEST_SINCE, SURE_SINCE = 10, 0.98
+"""Fewest different numbers that may be times since 1970, and the share of the rows that they have."""
 LAST_HOUR_MINUTES, OTHER_TIMES = 45, 0.05
 """Least number of minutes that some times have; largest share of rows with numbers that are no times among them."""
 _NAMED_TIME = re.compile("time|hour|hhmm|clock|uhr|zeit|heure|hora|tijd", re.IGNORECASE)
@@ -275,7 +277,8 @@ def read_numbers(
     if found is None or any(_has_leading_zero(plain) for plain in found.plain.values()):
         return None
     if not found.question and isinstance(found.spelling, Numeral):
-        return replace(found, question=_maybe_times(found, counts, name))
+        question = _maybe_times(found, counts, name) or _maybe_since_1970(found, counts)
+        return replace(found, question=question)
     return found
 
 
@@ -630,6 +633,26 @@ def _maybe_times(reading: NumberReading, counts: Mapping[str, int], name: str) -
         f'numbers. For times write format = "%-H%M{".0" * (reading.form == "0.0")}", and low, high, edges and atoms in '
         "minutes"
     )
+
+
+def _maybe_since_1970(reading: NumberReading, counts: Mapping[str, int]) -> str:
+    """Returns a question on whole numbers that are likely to be seconds or milliseconds since 1970; "" on others.
+
+    They are whole minutes from 2001 to 2033, as dates and times of programs are; identifiers hardly are.
+    """
+    rows = Counter[int]()
+    for text, plain in reading.plain.items():
+        if not re.fullmatch(r"\d+(\.0)?", plain):
+            return ""
+        rows[int(Decimal(plain))] += counts[text]
+    for unit, called in ((1, "seconds"), (1000, "milliseconds")):
+        found = [n for n in rows if 10**9 <= n // unit < 2 * 10**9 and n % (60 * unit) == 0]
+        if len(found) >= FEWEST_SINCE and sum(rows[n] for n in found) >= SURE_SINCE * rows.total():
+            return (
+                f"it may be dates or times in {called} since 1970, whole minutes all of them; it is read as numbers, "
+                "and synthetic ones are no whole minutes. For dates write them as dates in the table, as in 2018-12-17"
+            )
+    return ""
 
 
 def _iso_durations(counts: Mapping[str, int]) -> str:

@@ -186,7 +186,11 @@ def audit_folder(
         return Audit(_replays(None, replays), None, None, recordings_alone=True)
     transcripts = directory / "transcripts"
     if not transcripts.is_dir():
-        raise StoreError(transcripts, "is not a folder; expected a run's transcripts")
+        raise StoreError(
+            transcripts,
+            "is not a folder; expected a run's transcripts. A run that was interrupted has them once the same command "
+            "has ended it; central AIM makes none, and there is nothing to audit",
+        )
     public = certificates or directory / "certificates"
     if (transcripts / SERVER_FILE).exists():
         if others := sorted(p.name for p in transcripts.iterdir() if p.name != SERVER_FILE):

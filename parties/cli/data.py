@@ -274,6 +274,13 @@ def _summarise(draft: Draft) -> None:
         click.echo("To be asked, since it can be read in two ways:", err=True)
     for question in draft.questions:
         click.echo(f"  {question}", err=True)
+    if count := len(draft.proposals):
+        shown = "a constraint" if count == 1 else f"{count} constraints"
+        click.echo(
+            f"The table shows {shown}; see TO BE ASKED at the end of the draft. Without the signs # there synthetic "
+            "rows keep to it, with them they do not.",
+            err=True,
+        )
 
 
 def _marked(draft: Draft) -> list[str]:

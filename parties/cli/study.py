@@ -235,7 +235,9 @@ def approve(digest: str, folder: Path, as_json: bool) -> None:
 def cancel(study: str, reason: str, yes: bool, folder: Path, as_json: bool) -> None:
     """End a study for all three servers, for good. Shares and sealing key are deleted; what was released stays so."""
     document = service_answer(folder, "GET", _target(study))
-    if not yes and sys.stdin.isatty():
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask in; give --yes")
+    if not yes:
         click.confirm(
             f"End {document['run']} ({document['digest'][:_SHORT]}) for good?", abort=True
         )

@@ -24,6 +24,7 @@ from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
 from parties.mpc.submission.earlier_releases import ask_earlier_releases
 from parties.mpc.submission.participation import (
+    other_states,
     preview_rows,
     refunds_of,
     replace_rows,
@@ -173,9 +174,18 @@ def _signed(found: WithdrawalProgress) -> str:
 
 def returned_text(populations: Sequence[str], budget: Path, digest: str) -> str:
     """Returns the charges for configuration ``digest`` that came back, and what is spent of each budget now."""
+    found = OwnerBudget(budget)
     if not populations:
-        return f"nothing of it is charged in {budget}"
-    lines, found = [], OwnerBudget(budget)
+        left = [
+            f"population {population.name} is still charged for this study ({cost_text(run.release)})"
+            for population in (found.datasets() if budget.exists() else ())
+            for run in population.runs
+            if run.release.config == digest and not run.returned
+        ]
+        if not left:
+            return f"nothing of it is charged in {budget}"
+        return f"{budget}: {'; '.join(left)}. It comes back with --state and the file of the submission that was sent"
+    lines = []
     for name in dict.fromkeys(populations):
         population = found.dataset(name)
         back = [run for run in population.runs if run.returned and run.release.config == digest]
@@ -448,7 +458,8 @@ def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> Non
     give_back = refunds_of(owner, datasets)
 
     async def take(supervision: Supervision) -> WithdrawalProgress:
-        return await withdraw(config, owner.files, state=path, give_back=give_back)
+        others = [*other_states(owner, path)]
+        return await withdraw(config, owner.files, state=path, give_back=give_back, others=others)
 
     found = run_supervised(take, watch_stdin=False, events=None)
     document = {"run": config.run.id, **found.to_dict(), "given_back_to": datasets}
@@ -561,4 +572,6 @@ def _replace(
     if found.former is not None:
         document = document | {"former": found.former.to_dict()}
         text = f"{text}\n{replaced_text(found.former)}"
+    elif found.submitted.earlier:
+        text = f"the servers have this table already: nothing was replaced\n{text}"
     click.echo(json.dumps(document, indent=2) if as_json else text)

@@ -54,6 +54,22 @@ def test_whole_numbers_that_may_be_times_of_day_are_asked_about_up_to_24_00() ->
     assert read(*times[1:]).question == read(*times[1:], "2460").question == ""
 
 
+@pytest.mark.parametrize(
+    ("numbers", "asked"),
+    [
+        ([1_545_004_800 + 86_400 * day for day in range(40)], "in seconds since 1970"),
+        ([1000 * (1_545_004_800 + 86_400 * day) for day in range(40)], "in milliseconds since"),
+        ([1_545_004_800 + 61 * day for day in range(40)], ""),
+        ([1_545_004_860] * 40, ""),
+        ([15_450_048 + 86_400 * day for day in range(40)], ""),
+    ],
+)
+def test_whole_minutes_since_1970_are_asked_about(numbers: list[int], asked: str) -> None:
+    question = read(*map(str, numbers)).question
+    assert bool(question) == bool(asked)
+    assert asked in question
+
+
 def test_four_digits_are_times_of_day_where_they_are_neither_days_nor_months() -> None:
     def form(hours: int, minutes: int) -> str:
         pairs = [(h, m) for h in range(1, hours) for m in range(1, minutes)]

@@ -17,14 +17,14 @@ from parties.session.owner import DataOwner
 _ACCEPTANCE_TIMEOUT_S = 5.0
 """Maximum time in seconds for one server's answer about acceptance, before another server is asked."""
 _ACCEPTANCE_PAUSE_S = 1.0
-_UNCHARGED = "nothing was charged or sent"
+UNCHARGED = "nothing was charged or sent"
 
 
-async def await_acceptance(config: Config, owner: DataOwner) -> None:
+async def await_acceptance(config: Config, owner: DataOwner) -> ServerAnswer:
     """Waits until a server, known by its pinned key, says that it takes the submission: nothing is charged before.
 
-    Servers that cannot be reached are asked again until timeouts.submit_s is over. Raises NotEnrolled,
-    SubmissionRefused; SubmitError if none has answered by then.
+    Returns its answer. Servers that cannot be reached are asked again until timeouts.submit_s is over. Raises
+    NotEnrolled, SubmissionRefused; SubmitError if none has answered by then.
     """
     deadline = time.monotonic() + config.timeouts.submit_s
     while True:
@@ -42,10 +42,10 @@ async def await_acceptance(config: Config, owner: DataOwner) -> None:
                 problems[f"{party.name} at {party.ingest}"] = heard.problem
                 continue
             await _check_accepts(config, owner, heard)
-            return
+            return heard
         if time.monotonic() + _ACCEPTANCE_PAUSE_S >= deadline:
             said = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
-            raise SubmitError(f"no server says that it takes the submission: {said}; {_UNCHARGED}")
+            raise SubmitError(f"no server says that it takes the submission: {said}; {UNCHARGED}")
         await asyncio.sleep(_ACCEPTANCE_PAUSE_S)
 
 
@@ -54,11 +54,11 @@ async def _check_accepts(config: Config, owner: DataOwner, heard: ServerAnswer) 
     party, says = heard.party, heard.says
     where = f"{party.name} at {party.ingest}"
     if says is None:
-        raise NotEnrolled(party.name, heard.status, f"{where}: {heard.problem}; {_UNCHARGED}")
+        raise NotEnrolled(party.name, heard.status, f"{where}: {heard.problem}; {UNCHARGED}")
     if says.get("config") != config.digest():
         differences = await ask_differences(config, party, owner.files)
-        text = f"{where} runs another configuration: {differences}; {_UNCHARGED}"
+        text = f"{where} runs another configuration: {differences}; {UNCHARGED}"
         raise SubmissionRefused(party.name, heard.status, text)
     if says.get("open") is not True and not says.get("upload"):
         why = printable_answer(says.get("turned_away") or "the run has ended", 200)
-        raise NotEnrolled(party.name, heard.status, f"{where}: {why}; {_UNCHARGED}")
+        raise NotEnrolled(party.name, heard.status, f"{where}: {why}; {UNCHARGED}")

@@ -15,22 +15,29 @@ from numpy.typing import NDArray
 
 from mechanisms.summary import ColumnSummary
 from mechanisms.text_table import and_list
-from parties.foundation.errors import NotEnrolled
+from parties.foundation.errors import NotEnrolled, StoreError, SubmissionRefused, SubmitError
 from parties.mpc.planning.budget import distaim_release
 from parties.mpc.planning.validation import validate_owner
-from parties.mpc.submission.acceptance import await_acceptance
+from parties.mpc.submission.acceptance import UNCHARGED, await_acceptance
 from parties.mpc.submission.earlier_releases import ask_earlier_releases
+from parties.mpc.submission.http_api import printable_answer
+from parties.mpc.submission.messages import MAX_VERSION
 from parties.mpc.submission.preview import Preview, preview
 from parties.mpc.submission.resubmit import (
     RefundSubmissions,
     Replacement,
     RestoreCharge,
+    SavedSubmission,
     fetch_return,
     refund_withdrawn,
     replace_submission,
+    saved_submission,
     study_over,
 )
+from parties.mpc.submission.state import load_withdrawn
+from parties.mpc.submission.status import ServerAnswer
 from parties.mpc.submission.submit import NonceOf, Submitted, previous_submission, submit
+from parties.mpc.submission.withdrawal_client import known_versions
 from parties.observability.events import Progress
 from parties.session.enrollment import check_enrolled
 from parties.session.owner import DataOwner
@@ -116,7 +123,7 @@ async def submit_rows(
     config.check_rows(len(codes), capacity)
     await asyncio.to_thread(refund_withdrawn, config, owner.name, path, give_back=refunds_of(owner))
     before = previous_submission(config, codes, owner.name, path, capacity=capacity)
-    intended = None
+    intended, least = None, 1
 
     def spend(submission: str) -> None:
         owner.account(distaim_release(owner.study)).spend(submission)
@@ -129,7 +136,9 @@ async def submit_rows(
                 # An earlier submission may be at a server already, so enrollment times do not apply to it.
                 check_enrolled(config, owner.name)
             intended = await _intend(owner, path)
-            await await_acceptance(config, owner)
+            heard = await await_acceptance(config, owner)
+            _require_no_other(owner, path, heard)
+            least = await _least_version(owner, heard)
             await adopt_earlier_releases(owner, progress)
         return await submit(
             config,
@@ -139,6 +148,7 @@ async def submit_rows(
             state=path,
             spend=spend,
             nonce_of=_marking(owner),
+            least_version=least,
             on_retry=lambda text: progress.event("retry", text),
         )
     except NotEnrolled as error:
@@ -164,7 +174,13 @@ async def replace_rows(
     def spend(submission: str, replaced: Sequence[str]) -> None:
         owner.account(distaim_release(owner.study)).spend(submission, replaced)
 
-    await await_acceptance(owner.config, owner)
+    heard = await await_acceptance(owner.config, owner)
+    missing = not await asyncio.to_thread(state.exists)
+    if missing and (others := _states_of(owner, state, _upload_in(heard))):
+        raise SubmitError(
+            f"{state} is not there, and {others[0]} is of the submission that the servers have; {UNCHARGED}. Expected "
+            f"--state {others[0]}, so that its charge comes back once it is replaced"
+        )
     await adopt_earlier_releases(owner, progress)
     return await replace_submission(
         owner.config,
@@ -203,6 +219,56 @@ async def adopt_earlier_releases(owner: DataOwner, progress: Progress) -> None:
         marked = account.budget.reads_mark(item.release.config, item.mark)
         progress.event("adopted", item.entered_text(owner.budget, names, known=marked))
     await asyncio.to_thread(account.require)
+
+
+def other_states(owner: DataOwner, path: Path) -> dict[Path, SavedSubmission]:
+    """State files beside ``path`` of this owner's submissions to this run, made from tables of other names."""
+    found = {}
+    for other in sorted(path.parent.glob(f"*.{owner.config.run.id}.{owner.name}.submission")):
+        with contextlib.suppress(StoreError):
+            made = None if other == path else saved_submission(owner.config, owner.name, other)
+            if made is not None:
+                found[other] = made
+    return found
+
+
+def _states_of(owner: DataOwner, path: Path, upload: str) -> list[Path]:
+    return [other for other, made in other_states(owner, path).items() if made.upload == upload]
+
+
+def _upload_in(heard: ServerAnswer) -> str:
+    """Digest of the owner's upload that a server has; "" for none."""
+    upload = None if heard.says is None else heard.says.get("upload")
+    return upload if isinstance(upload, str) else ""
+
+
+def _require_no_other(owner: DataOwner, path: Path, heard: ServerAnswer) -> None:
+    """Raises SubmissionRefused where a server has another submission of this owner, which it would keep."""
+    if not (upload := _upload_in(heard)) or load_withdrawn(path, owner.config.digest(), owner.name):
+        return
+    made = saved_submission(owner.config, owner.name, path)
+    if made is not None and made.upload == upload:
+        return
+    others = _states_of(owner, path, upload)
+    state = f"--state {others[0]}" if others else "--state with the file of that submission"
+    where, shown = f"{heard.party.name} at {heard.party.ingest}", printable_answer(upload[:16], 20)
+    text = (
+        f"{where} has another submission of {owner.name} (digest {shown}...); {UNCHARGED}. Expected --replace and "
+        f"{state}, to send this table in its place"
+    )
+    raise SubmissionRefused(heard.party.name, HTTPStatus.CONFLICT, text)
+
+
+async def _least_version(owner: DataOwner, heard: ServerAnswer) -> int:
+    """Version of a new submission: above those that the servers have settled, which they take no more.
+
+    The second highest of their answers counts, so that no server alone decides.
+    """
+    settled = None if heard.says is None else heard.says.get("settled")
+    if not settled:
+        return 1
+    known = sorted((await known_versions(owner.config, owner.files)).values())
+    return min(known[-2:][0] + 1, MAX_VERSION) if known else 1
 
 
 def _marking(owner: DataOwner) -> NonceOf:

@@ -165,7 +165,7 @@ async def replace_submission(
             f"{error}. The former submission is counted, and stays so: nothing was replaced, and what is released of "
             "it was charged once"
         ) from error
-    if not submitted.complete or (not formers and submitted.version == 1):
+    if not submitted.complete or (not formers and (submitted.version == 1 or submitted.earlier)):
         return Replacement(submitted, None)
     found = await await_withdrawal(config, files, submitted.version - 1)
     await _finish_withdrawal(found, state, formers, give_back)
@@ -173,9 +173,16 @@ async def replace_submission(
 
 
 async def withdraw(
-    config: Config, files: CertificateFiles, *, state: Path, give_back: RefundSubmissions
+    config: Config,
+    files: CertificateFiles,
+    *,
+    state: Path,
+    give_back: RefundSubmissions,
+    others: Sequence[Path] = (),
 ) -> WithdrawalProgress:
     """Withdraws the submission in ``state``, or at the servers. May be repeated.
+
+    ``others`` are state files of this owner's other submissions, which a withdrawal covers as well up to its version.
 
     Raises WithdrawalTooLate if servers report it as counted, NotEnrolled if the study is over without two signatures,
     SubmitError if there is nothing to withdraw or no server has taken the withdrawal, StoreError, CertificateError.
@@ -204,6 +211,11 @@ async def withdraw(
             raise SubmitError(f"no server has taken the withdrawal: {said}. Nothing was given back")
         return found
     await _settle(config, state, found, made=made, formers=formers, give_back=give_back)
+    for other in others:
+        theirs = saved_submission(config, client, other)
+        if theirs is not None and theirs.version <= found.version:
+            beside = _formers(config, client, other)
+            await _settle(config, other, found, made=theirs, formers=beside, give_back=give_back)
     return found
 
 

@@ -188,6 +188,7 @@ async def submit(
     workload: Workload | None = None,
     spend: Callable[[str], object] | None = None,
     nonce_of: NonceOf | None = None,
+    least_version: int = 1,
     on_retry: OnRetry = lambda _: None,
 ) -> Submitted:
     """Counts, shares, seals and sends one participant's coded rows; the client's name is its certificate's.
@@ -196,10 +197,11 @@ async def submit(
     maximum). If ``first_round`` is None, the round is drawn. ``workload`` saves building and validating it again, if
     many clients share a process. ``spend`` charges the submission (its digest) to the table's budget before anything is
     sent (`parties.storage.owner_budget`); without it the caller has to. ``nonce_of`` chooses the nonce of a submission
-    that is not charged yet. The deadline is timeouts.submit_s; ``on_retry`` is called with every server that has to be
-    tried again, and the reason. The call returns once one server has the upload and every other one has confirmed its
-    part, or is away (``kept_for``): the participant need not return. If ``state`` has the receipts of all three
-    servers, nothing is sent again.
+    that is not charged yet. A submission of a lower version than ``least_version`` is made anew with that one: servers
+    have settled it, and count nothing of it. The deadline is timeouts.submit_s; ``on_retry`` is called with every
+    server that has to be tried again, and the reason. The call returns once one server has the upload and every other
+    one has confirmed its part, or is away (``kept_for``): the participant need not return. If ``state`` has the
+    receipts of all three servers, nothing is sent again.
 
     Raises DataError (too many rows), StoreError (``state`` cannot be used), errors of ``spend``, SubmitError,
     SubmissionRefused, PartialSubmission (one server has it that another refuses), CertificateError, ConfigError.
@@ -220,6 +222,7 @@ async def submit(
         first_round=first_round,
         state=state,
         nonce_of=nonce_of,
+        least_version=least_version,
     )
     if prepared is None:
         return _not_drawn(config, client, workload, own)
@@ -294,19 +297,22 @@ def prepare(
     first_round: int | None = None,
     state: Path | None = None,
     nonce_of: NonceOf | None = None,
+    least_version: int = 1,
 ) -> PreparedSubmission | None:
     """Draws round and seeds, shares ``own`` and seals it, or takes all from ``state``; None: no participation.
 
-    ``nonce_of`` is as for ``submit``.
+    ``nonce_of`` and ``least_version`` are as for ``submit``.
 
     Raises StoreError if ``state`` is unreadable, unwritable, or of another submission; ConfigError without servers,
     CertificateError.
     """
     client = load_identity(files).name
     withdrawn = None if state is None else load_withdrawn(state, config.digest(), client)
-    version = 1 if withdrawn is None else withdrawn.version + 1
+    version = max(least_version, 1 if withdrawn is None else withdrawn.version + 1)
     fresh = state is None or withdrawn is not None or not state.exists()
     found = known = None if fresh or state is None else SubmissionState.read(state)
+    if known is not None and known.version < least_version:
+        first_round, known = known.first_round, None
     if known is None:
         if first_round is None:
             first_round = draw_first_round(config.run.rounds, config.clients.participation)
