@@ -25,6 +25,7 @@ from mechanisms.draft import KNOWN_MISSING, Draft, Unlisted
 from mechanisms.errors import DataError, DomainError
 from mechanisms.private_columns import has_few_values, without_values
 from mechanisms.provenance import TABLE, WHOLE, Provenance
+from mechanisms.recognising import MAYBE
 from mechanisms.split_columns import NO, YES, SplitColumn, part_of
 from mechanisms.split_draft import separator_of
 from mechanisms.text_table import and_list, named, shown
@@ -148,6 +149,7 @@ def draft_with_private_numbers(draft: Draft) -> Draft:
             provenance=tuple(provenance),
         ),
         notes=tuple(dict.fromkeys(notes)),
+        questions=tuple(each for each in draft.questions if f": {MAYBE}" not in each),
         proposals=(),
     )
 

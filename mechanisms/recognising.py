@@ -132,6 +132,8 @@ POINTED_TIMES = 60
 """Fewest different numbers such as 18.09, none with more than 59 hundredths, that are times of day."""
 LIKELY_TIMES, LIKELY_HOURS, NAMED_TIMES, NAMED_HOURS = 20, 4, 5, 2
 """Fewest different numbers such as 517, and hours in them, that may be times; fewer in a column named after a time."""
+MAYBE = "it may be "
+"""Beginning of a question that follows from the numbers themselves, not from how they are written."""
 FEWEST_SINCE, SURE_SINCE = 10, 0.98
 """Fewest different numbers that may be times since 1970, and the share of the rows that they have."""
 LAST_HOUR_MINUTES, OTHER_TIMES = 45, 0.05
@@ -629,7 +631,7 @@ def _maybe_times(reading: NumberReading, counts: Mapping[str, int], name: str) -
         # Months and days, or rooms.
         return ""
     return (
-        "it may be times of day in digits, 517 for 5:17, since hardly any number ends in more than 59; it is read as "
+        f"{MAYBE}times of day in digits, 517 for 5:17, since hardly any number ends in more than 59; it is read as "
         f'numbers. For times write format = "%-H%M{".0" * (reading.form == "0.0")}", and low, high, edges and atoms in '
         "minutes"
     )
@@ -649,7 +651,7 @@ def _maybe_since_1970(reading: NumberReading, counts: Mapping[str, int]) -> str:
         found = [n for n in rows if 10**9 <= n // unit < 2 * 10**9 and n % (60 * unit) == 0]
         if len(found) >= FEWEST_SINCE and sum(rows[n] for n in found) >= SURE_SINCE * rows.total():
             return (
-                f"it may be dates or times in {called} since 1970, whole minutes all of them; it is read as numbers, "
+                f"{MAYBE}dates or times in {called} since 1970, whole minutes all of them; it is read as numbers, "
                 "and synthetic ones are no whole minutes. For dates write them as dates in the table, as in 2018-12-17"
             )
     return ""

@@ -152,6 +152,15 @@ def test_two_tables_that_differ_in_numbers_alone_have_the_same_draft_with_privat
 ) -> None:
     one, other = marked(stays(1)), marked(stays(2, year=1981, cost=3.0, age=20.0))
     other[["sex", "code"]] = one[["sex", "code"]]
+    # Numbers that the usual draft asks about in one of the tables: times of day, and times since 1970.
+    for name, asked, plain in (("hour", 15, 77), ("since", 1_545_004_800, 1_545_004_801)):
+        steps = range(len(one))
+        one[name] = [
+            str(asked + (100 * (i % 9) + i % 40 if name == "hour" else 60 * i)) for i in steps
+        ]
+        other[name] = [str(plain + 61 * i) for i in steps]
+    one.to_csv(tmp_path / "asked.csv", index=False)
+    assert len(draft_domain(tmp_path / "asked.csv").questions) >= 2
     text = numbers_text_of(one, tmp_path / "one.csv")
     assert numbers_text_of(other, tmp_path / "other.csv") == text
     # Categories are the table's.
