@@ -41,7 +41,7 @@ from parties.session.enrollment import EnrollmentRefusalReason
 from parties.storage.release_registry import ReleaseRegistry
 from parties.storage.user_paths import registry_path
 
-_NOTHING_MORE = "nothing more: no submission is taken"
+_NOTHING_MORE = "no submission: it takes none any more"
 
 
 ReturnOf: TypeAlias = Callable[[StudyRecord, OwnerRequest], Awaitable[Mapping[str, object] | None]]
@@ -257,10 +257,10 @@ def _state_answer(study: StudyRecord) -> tuple[int, Mapping[str, object]]:
 def closed_study_answer(study: StudyRecord) -> tuple[int, dict[str, str]]:
     """Returns the HTTP status and the error for an owner of a study that does not run."""
     if study.state in ENDED:
-        how = {StudyState.FINISHED: "is finished", StudyState.CANCELLED: "was cancelled"}
-        when = f" since {study.ended_at:%Y-%m-%d %H:%M} UTC" if study.ended_at else ""
+        how = {StudyState.FINISHED: "was finished", StudyState.CANCELLED: "was cancelled"}
+        when = f" on {study.ended_at:%Y-%m-%d at %H:%M} UTC" if study.ended_at else ""
         error = {
-            "what": f"the study {study.run} {how.get(study.state, 'has failed')}{when}",
+            "what": f"the study {study.run} {how.get(study.state, 'failed')}{when}",
             "where": "study",
             "expected": _again_text(study) if study.state is StudyState.FAILED else _NOTHING_MORE,
             "reason": str(EnrollmentRefusalReason.CLOSED),

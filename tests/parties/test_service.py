@@ -1091,7 +1091,7 @@ def test_owners_hear_what_became_of_a_study() -> None:
 
     status, error = closed_study_answer(study(1, StudyState.FINISHED, ended_at=utc_now()))
     assert (status, error["reason"]) == (410, "closed")
-    assert "is finished since" in error["what"]
+    assert "was finished on" in error["what"]
     assert closed_study_answer(study(1, StudyState.CANCELLED))[0] == 410
     status, error = closed_study_answer(study(1, StudyState.QUEUED))
     assert status == 503
