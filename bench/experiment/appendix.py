@@ -18,7 +18,7 @@ def appendix_of(name: str) -> str:
 def parted(name: str, text: str, front: Sequence[str]) -> dict[str, str]:
     """Returns the files of the page ``name`` with ``text``, by name.
 
-    The page keeps its head and the sections whose titles begin with one of ``front``, and ends with links to the
+    The page keeps its head and the sections whose titles begin with one of ``front``, and ends with the titles of the
     others, which are its appendix. A page whose sections are all of ``front`` has no appendix; neither has one without
     ``front``.
     """
@@ -29,18 +29,13 @@ def parted(name: str, text: str, front: Sequence[str]) -> dict[str, str]:
         return {name: text}
     beside = appendix_of(name)
     subject = head.splitlines()[0].removeprefix("# ")
-    links = [f"- [{_title(one)}]({beside}#{slug(_title(one))})" for one in others]
-    listed = "\n".join(["## Appendix", "", *links, ""])
+    titles = [f"- {_title(one)}" for one in others]
+    listed = "\n".join(["## Appendix", "", f"[The appendix]({beside}) has:", "", *titles, ""])
     opening = f"# {subject}: appendix\n\nWhat the words mean is on [the page]({name})."
     return {
         name: "\n\n".join([part.rstrip("\n") for part in (head, *kept)] + [listed]),
         beside: "\n\n".join(part.rstrip("\n") for part in (opening, *others)) + "\n",
     }
-
-
-def slug(title: str) -> str:
-    """Returns the anchor of a section with this title, as GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def _title(section: str) -> str:

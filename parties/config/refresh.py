@@ -149,7 +149,7 @@ def check_same_columns(config: Config, earlier: EarlierModel) -> None:
     if len(ours.columns) != len(theirs.columns):
         more = min({*ours.names} ^ {*theirs.names})
         raise _differs(config, more, "is in one of the two runs alone", expected="the same columns")
-    for item in fields(ours):
+    for item in (each for each in fields(ours) if each.compare):
         if item.name in _FREE or getattr(ours, item.name) == getattr(theirs, item.name):
             continue
         raise ConfigError(

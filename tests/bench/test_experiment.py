@@ -196,7 +196,7 @@ def test_a_page_keeps_its_first_sections_and_links_to_the_others() -> None:
     files = parted("fruit.md", PAGE, ("Pears",))
     assert files == {
         "fruit.md": PAGE.partition("## Plums")[0]
-        + "## Appendix\n\n- [Plums, 2nd crop](fruit-appendix.md#plums-2nd-crop)\n",
+        + "## Appendix\n\n[The appendix](fruit-appendix.md) has:\n\n- Plums, 2nd crop\n",
         "fruit-appendix.md": "# Fruit: appendix\n\nWhat the words mean is on [the page](fruit.md).\n\n"
         "## Plums, 2nd crop\n\n2\n",
     }

@@ -481,7 +481,7 @@ def test_a_large_epsilon_that_zcdp_would_not_charge_is_planned_and_reported() ->
     )
     assert (made.plain, " by zCDP" in "\n".join(lines_of(made))) == (None, False)
     result = {"rounds_done": config.run.rounds, "selected": [], "sigma": 1.0}
-    assert "as no epsilon at this delta" in " ".join(report_notes(result, config))
+    assert "would have no epsilon at this delta" in " ".join(report_notes(result, config))
 
 
 def test_plan_goes_by_the_rows_that_owners_declare(tmp_path: Path) -> None:

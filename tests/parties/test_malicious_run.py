@@ -138,7 +138,7 @@ async def test_run_is_finished_and_passes_the_audit(
     assert [check for check in found.checks if check.status == "fail"] == []
     (proofs,) = (check for check in found.checks if check.name == "proofs")
     assert "Before each of" in proofs.detail
-    assert any("was proved" in sentence for sentence in found.limits)
+    assert any("proved to the two others" in sentence for sentence in found.limits)
     forger = Forger(cluster.folder / "run", cluster.folder / "run", certificates)
     forger.edit(larger_challenge)
     (told,) = (c for c in audit_folder(forger.run).checks if c.name == "costs")

@@ -280,7 +280,10 @@ def test_a_cancelled_study_gives_back_what_was_charged(three: Cluster) -> None:
 
     for options in (["--withdraw"], ["--status"], ["--withdraw"]):
         shown = said(*options)
-        assert "have signed that nothing of it was opened" in shown or "withdrawn" in shown
+        assert (
+            "have signed that nothing of the submission of north was opened" in shown
+            or "withdrawn" in shown
+        )
     (run,) = [run for dataset in budget.datasets() for run in dataset.runs]
     assert run.returned is not None
     # An owner that comes later is told so, and charged nothing.
