@@ -469,7 +469,7 @@ async def test_a_refusal_ends_the_wait_and_a_study_that_is_over_takes_none(
     assert await alpha.ask(north)
     alpha.studies[alpha.config.digest()] = replace(alpha.record, state=StudyState.FINISHED)
     # One server's word alone ends nothing.
-    with pytest.raises(NotYet, match="is finished"):
+    with pytest.raises(NotYet, match="was finished"):
         await alpha.ask(north)
     assert alpha.desk.take("0" * 32 + ".admission.syncret.invalid", None) is False  # type: ignore[arg-type]
 
