@@ -458,7 +458,7 @@ def _withdraw(owner: DataOwner, path: Path, *, asks: bool, as_json: bool) -> Non
     give_back = refunds_of(owner, datasets)
 
     async def take(supervision: Supervision) -> WithdrawalProgress:
-        others = [*other_states(owner, path)]
+        others = other_states(owner, path)
         return await withdraw(config, owner.files, state=path, give_back=give_back, others=others)
 
     found = run_supervised(take, watch_stdin=False, events=None)

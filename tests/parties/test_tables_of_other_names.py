@@ -1,6 +1,6 @@
 """One owner's tables under several names: what servers have already, what was withdrawn, and what each costs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class Host:
             self.files,
             state=path,
             give_back=refunds_of(owner),
-            others=[*other_states(owner, path)],
+            others=other_states(owner, path),
         )
 
     def state(self, name: str) -> Path:
@@ -88,6 +88,11 @@ def host(tmp_path: Path, certificates: Certificates) -> Host:
     folder = tmp_path / "owner"
     folder.mkdir()
     return Host(folder, make_config({"timeouts.submit_s": 2.0}), certificates[A])
+
+
+def ends(submissions: Sequence[str], proof: str) -> None:
+    """The program is ended before a charge comes back."""
+    raise KeyboardInterrupt
 
 
 def settle(stores: Mapping[int, Store], version: int) -> None:
@@ -138,6 +143,38 @@ async def test_a_withdrawal_by_another_table_gives_the_charge_back(
         assert host.spending == 0
         assert "nothing of it is charged" in returned_text([], host.budget, digest)
         assert (await host.join("stays.csv", FIRST)).version == 2
+
+
+async def test_a_submission_that_servers_have_goes_on_after_an_earlier_withdrawal(
+    host: Host, tmp_path: Path, certificates: Certificates
+) -> None:
+    """A budget from before the charge: the same version is sent on, and is charged once."""
+    async with running_servers(host.config, tmp_path, certificates) as stores:
+        await host.join("stays.csv", FIRST)
+        settle(stores, 1)
+        await host.withdraw("stays.csv")
+        with pytest.MonkeyPatch.context() as patch:
+            # The program ends before it writes down the receipts.
+            patch.setattr("parties.mpc.submission.submit._save_receipts", lambda *_: None)
+            first = await host.join("stays.csv", FIRST)
+        host.budget.unlink()
+        again = await host.join("stays.csv", FIRST)
+        assert (first.version, again.version, again.upload) == (2, 2, first.upload)
+        assert host.spending == 1
+
+
+async def test_a_withdrawal_that_was_cut_off_is_finished_by_another_table(
+    host: Host, tmp_path: Path, certificates: Certificates
+) -> None:
+    async with running_servers(host.config, tmp_path, certificates) as stores:
+        await host.join("stays.csv", FIRST)
+        settle(stores, 1)
+        owner = host.owner("stays.csv")
+        with pytest.raises(KeyboardInterrupt):
+            await withdraw(host.config, host.files, state=state_path(owner, None), give_back=ends)
+        assert host.spending == 1
+        await host.withdraw("renamed.csv")
+        assert host.spending == 0
 
 
 async def test_a_replacement_by_another_table_names_the_state_of_the_first(

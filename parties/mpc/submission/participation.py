@@ -27,7 +27,6 @@ from parties.mpc.submission.resubmit import (
     RefundSubmissions,
     Replacement,
     RestoreCharge,
-    SavedSubmission,
     fetch_return,
     refund_withdrawn,
     replace_submission,
@@ -221,19 +220,21 @@ async def adopt_earlier_releases(owner: DataOwner, progress: Progress) -> None:
     await asyncio.to_thread(account.require)
 
 
-def other_states(owner: DataOwner, path: Path) -> dict[Path, SavedSubmission]:
-    """State files beside ``path`` of this owner's submissions to this run, made from tables of other names."""
-    found = {}
-    for other in sorted(path.parent.glob(f"*.{owner.config.run.id}.{owner.name}.submission")):
-        with contextlib.suppress(StoreError):
-            made = None if other == path else saved_submission(owner.config, owner.name, other)
-            if made is not None:
-                found[other] = made
-    return found
+def other_states(owner: DataOwner, path: Path) -> list[Path]:
+    """State files beside ``path`` of this owner in runs of this name, made from tables of other names."""
+    name = f"*.{owner.config.run.id}.{owner.name}.submission"
+    return [other for other in sorted(path.parent.glob(name)) if other != path]
 
 
 def _states_of(owner: DataOwner, path: Path, upload: str) -> list[Path]:
-    return [other for other, made in other_states(owner, path).items() if made.upload == upload]
+    """Those of them with this upload; a file of another study or a withdrawn one has none."""
+    found = []
+    for other in other_states(owner, path):
+        with contextlib.suppress(StoreError):
+            made = saved_submission(owner.config, owner.name, other)
+            if made is not None and made.upload == upload:
+                found.append(other)
+    return found
 
 
 def _upload_in(heard: ServerAnswer) -> str:
@@ -262,10 +263,11 @@ def _require_no_other(owner: DataOwner, path: Path, heard: ServerAnswer) -> None
 async def _least_version(owner: DataOwner, heard: ServerAnswer) -> int:
     """Version of a new submission: above those that the servers have settled, which they take no more.
 
-    The second highest of their answers counts, so that no server alone decides.
+    The second highest of their answers counts, so that no server alone decides. A submission that a server has goes on
+    as it is.
     """
     settled = None if heard.says is None else heard.says.get("settled")
-    if not settled:
+    if not settled or _upload_in(heard):
         return 1
     known = sorted((await known_versions(owner.config, owner.files)).values())
     return min(known[-2:][0] + 1, MAX_VERSION) if known else 1

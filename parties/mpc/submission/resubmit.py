@@ -212,7 +212,13 @@ async def withdraw(
         return found
     await _settle(config, state, found, made=made, formers=formers, give_back=give_back)
     for other in others:
-        theirs = saved_submission(config, client, other)
+        try:
+            if refund_withdrawn(config, client, other, give_back=give_back) is not None:
+                continue
+            theirs = saved_submission(config, client, other)
+        except StoreError:
+            # Of another study with the same name.
+            continue
         if theirs is not None and theirs.version <= found.version:
             beside = _formers(config, client, other)
             await _settle(config, other, found, made=theirs, formers=beside, give_back=give_back)
